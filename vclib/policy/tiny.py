@@ -6,27 +6,30 @@ tower with patches of 16 pixels merged two by two) and is loaded by the same cal
 
 from __future__ import annotations
 
+import json
+import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 import torch
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
 from transformers import (
     GenerationConfig,
-    PreTrainedTokenizerFast,
     Qwen2VLImageProcessor,
     Qwen3_5Config,
     Qwen3_5ForConditionalGeneration,
     Qwen3VLProcessor,
     Qwen3VLVideoProcessor,
 )
+from transformers.models.qwen3_5.tokenization_qwen3_5 import Qwen3_5Tokenizer
 
 from vclib.paths import TINY
 
 SPECIAL_TOKENS = (
     "<|endoftext|>",
-    "<|im_start|>",
     "<|im_end|>",
+    "<|im_start|>",
     "<|vision_start|>",
     "<|vision_end|>",
     "<|image_pad|>",
@@ -34,9 +37,11 @@ SPECIAL_TOKENS = (
     "<think>",
     "</think>",
 )
-MARKUP_RUNS = r"<body[^#>]*|<[^<>#\d]*>?\n?|px[;\"a-z:]*>?|;[a-z-]+:[a-z]*|#[0-9a-fA-F]{6}|\d+"
-PRE_TOKENS = MARKUP_RUNS + r"|\"?>\n?| ?[A-Za-z]+|\s+|[^\sA-Za-z0-9]"
-"""Runs of markup, hex colours, numbers and words stay whole, so that each may become one token."""
+MARKUP = re.compile(
+    r"<!doctype html>|<body[^#>]*|<[^<>#\d]*>?\n?|px[;\"a-z:]*>?\n?|;[a-z-]+:[a-z]*|\">\n?"
+    r"|#[0-9a-fA-F]{6}|\d\d+|row \d cell \d: |row \d: |page: background "
+)
+"""Runs of markup, hex colours, numbers and places in a critique: whole tokens where frequent."""
 
 CHAT_TEMPLATE = (
     "{%- for message in messages -%}"
@@ -53,36 +58,39 @@ CHAT_TEMPLATE = (
 )
 
 
-def build_tokenizer(corpus: Iterable[str], vocab_size: int = 1024) -> PreTrainedTokenizerFast:
-    """Train a byte-level BPE tokenizer on texts; any text is encoded without loss."""
+def build_tokenizer(corpus: Iterable[str], vocab_size: int = 768) -> Qwen3_5Tokenizer:
+    """Train a byte-level BPE tokenizer on texts; any text is encoded without loss.
+
+    Frequent runs of markup become added tokens, since the tokenizer class of Qwen3.5 splits all
+    other text by its own pattern, whatever pre-tokenizer is saved in the file.
+    """
+    texts = list(corpus)
+    runs = Counter(run for text in texts for run in MARKUP.findall(text))
+    frequent = sorted(run for run, count in runs.items() if count >= 20)
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(PRE_TOKENS), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    special = [AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS]
+    tokenizer.pre_tokenizer = Qwen3_5Tokenizer().backend_tokenizer.pre_tokenizer
     tokenizer.train_from_iterator(
-        corpus,
+        (piece for text in texts for piece in MARKUP.split(text)),
         trainers.BpeTrainer(
-            vocab_size=vocab_size,
-            special_tokens=special,
+            vocab_size=vocab_size - len(SPECIAL_TOKENS) - len(frequent),
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         ),
     )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
+    bpe = json.loads(tokenizer.to_str())["model"]
+    built = Qwen3_5Tokenizer(
+        vocab=bpe["vocab"],
+        merges=[tuple(merge) for merge in bpe["merges"]],
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
         model_max_length=4096,
-        clean_up_tokenization_spaces=False,
     )
+    built.add_special_tokens({"additional_special_tokens": list(SPECIAL_TOKENS[2:])})
+    built.add_tokens([AddedToken(run, special=False, normalized=False) for run in frequent])
+    return built
 
 
-def build_processor(tokenizer: PreTrainedTokenizerFast) -> Qwen3VLProcessor:
+def build_processor(tokenizer: Qwen3_5Tokenizer) -> Qwen3VLProcessor:
     """The processor of the large models around a tokenizer of our own."""
     pixels = {"shortest_edge": 32 * 32, "longest_edge": 1024 * 1024}
     patches = {"patch_size": 16, "temporal_patch_size": 2, "merge_size": 2, "size": pixels}
@@ -96,7 +104,7 @@ def build_processor(tokenizer: PreTrainedTokenizerFast) -> Qwen3VLProcessor:
 
 
 def tiny_config(
-    tokenizer: PreTrainedTokenizerFast,
+    tokenizer: Qwen3_5Tokenizer,
     *,
     hidden: int = 256,
     layers: tuple[str, ...] = ("full", "linear", "full", "full"),
@@ -173,7 +181,7 @@ def random_model(folder: str | Path, seed: int = 0, *, hidden: int = 64) -> Path
     """
     folder = Path(folder)
     if (TINY / "tokenizer.json").exists():
-        tokenizer = PreTrainedTokenizerFast.from_pretrained(TINY)
+        tokenizer = Qwen3_5Tokenizer.from_pretrained(TINY)
     else:
         tokenizer = build_tokenizer(["<!doctype html><html><body></body></html> DONE"])
     config = tiny_config(

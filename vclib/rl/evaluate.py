@@ -1,0 +1,159 @@
+"""Base against trained on the same held-out pages: alone or with the Critic, sampled and greedy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from vclib.env.pages import Page, PageSet
+from vclib.errors import VclibError
+from vclib.policy.model import Policy
+from vclib.policy.sampling import SamplingSettings
+from vclib.rl.episodes import Episode, EpisodeSettings, play
+from vclib.rl.results import (
+    DIFFICULTIES,
+    Arm,
+    Draft,
+    EvalSettings,
+    Evaluation,
+    PageResult,
+    comparisons,
+)
+
+Progress = Callable[[Arm, int], None]
+
+
+def choose_pages(page_set: PageSet, settings: EvalSettings) -> list[Page]:
+    """The first `count` pages of the split, each once: a finite set may hold fewer."""
+    if settings.count < 1:
+        raise VclibError(f"--count is {settings.count}; an evaluation needs 1 page or more.")
+    pages: dict[str, Page] = {}
+    for index in range(settings.count):
+        page = page_set.at(settings.split, settings.difficulty, index)
+        pages.setdefault(page.id, page)
+    return list(pages.values())
+
+
+def evaluate(
+    policy: Policy,
+    env: Any,
+    pages: Sequence[Page],
+    settings: EvalSettings,
+    progress: Progress = lambda arm, pages: None,
+) -> Evaluation:
+    """Play every arm on every page; `progress` hears of each batch of pages that an arm ends.
+
+    `env` is a `WebPageEnv` or an `HttpEnv`. Drafts are kept for the arms that a report shows: the
+    last loop (with the Critic, if it plays at all) in the first decoding.
+    """
+    start = time.monotonic()
+    result = Evaluation(settings, {})
+    for arm in settings.arms():
+        keep = arm.loop == settings.loops[-1] and arm.decoding == settings.decodings[0]
+        generator = torch.Generator().manual_seed(settings.seed)
+        result.arms[arm] = []
+        for first in range(0, len(pages), settings.pages_per_batch):
+            batch = pages[first : first + settings.pages_per_batch]
+            groups = play(
+                policy,
+                env,
+                [page.id for page in batch],
+                k=1 if arm.decoding == "greedy" else settings.samples_per_page,
+                settings=episode_settings(arm, settings),
+                generator=generator,
+            )
+            for group in groups:
+                result.arms[arm].append(_page_result(group, keep))
+                result.references.setdefault(group[0].page_id, group[0].reference)
+            progress(arm, len(batch))
+    result.about["seconds"] = round(time.monotonic() - start, 1)
+    return result
+
+
+def episode_settings(arm: Arm, settings: EvalSettings) -> EpisodeSettings:
+    """How the episodes of one arm are played."""
+    greedy, trained = arm.decoding == "greedy", arm.policy == "trained"
+    return EpisodeSettings(
+        max_steps=settings.max_steps,
+        use_critic=arm.loop == "critic",
+        developer=SamplingSettings(
+            temperature=settings.temperature,
+            greedy=greedy,
+            max_new_tokens=settings.developer_tokens,
+            stop=("</html>",),
+        ),
+        critic=SamplingSettings(
+            temperature=settings.temperature, greedy=greedy, max_new_tokens=settings.critic_tokens
+        ),
+        developer_adapter="developer" if trained else None,
+        critic_adapter="critic" if trained else None,
+    )
+
+
+def shown_pages(evaluation: Evaluation, per_difficulty: int = 2) -> dict[str, str]:
+    """Pages for a report, {id: why}: the first of each difficulty, then the extremes.
+
+    The first ones are chosen before anything is known of them, so they flatter nobody.
+    """
+    arms = [arm for arm, results in evaluation.arms.items() if results[0].drafts]
+    results = evaluation.arms[arms[0]]
+    shown: dict[str, str] = {}
+    for difficulty in DIFFICULTIES:
+        same = [result.page_id for result in results if result.difficulty == difficulty]
+        shown |= {page_id: f"{difficulty} page" for page_id in same[:per_difficulty]}
+    if len(arms) == 2:
+        base, trained = arms
+        gains = evaluation.page_gains(trained, base)
+        shown.setdefault(max(gains, key=gains.__getitem__), "largest gain")
+        shown.setdefault(min(gains, key=gains.__getitem__), "largest loss")
+    return shown
+
+
+def table(evaluation: Evaluation) -> str:
+    """Means and differences with their 95 % intervals, to be printed."""
+    lines = []
+    difficulties = evaluation.difficulties()
+    heads = [f"{name:>22}" for name in difficulties]
+    for decoding in evaluation.settings.decodings:
+        lines += ["", f"{decoding + ', reward of the last draft':34}" + "".join(heads)]
+        for arm in evaluation.arms:
+            if arm.decoding == decoding:
+                cells = [evaluation.mean(arm, "last", name) for name in difficulties]
+                lines.append(f"  {arm.label:32}" + "".join(f"{cell!s:>22}" for cell in cells))
+                first = evaluation.mean(arm, "first")
+                best = evaluation.mean(arm, "best")
+                turns = f"{evaluation.mean_turns(arm):.1f} turns"
+                lines.append(f"    first {first.mean:.3f}, best so far {best.mean:.3f}, {turns}")
+        for name, of, after, before in comparisons(evaluation):
+            if of == decoding:
+                gains = [evaluation.gain(after, before, "last", d) for d in difficulties]
+                lines.append(f"  {name:32}" + "".join(f"{gain!s:>22}" for gain in gains))
+    pages = f"{evaluation.pages()} {evaluation.settings.split} pages"
+    lines += ["", f"[low, high]: 95 % bootstrap interval over {pages}, paired for differences"]
+    return "\n".join(lines[1:])
+
+
+def _page_result(group: Sequence[Episode], keep: bool) -> PageResult:
+    return PageResult(
+        page_id=group[0].page_id,
+        difficulty=group[0].difficulty,
+        rewards=[[float(reward) for reward in episode.rewards] for episode in group],
+        truncated=sum(
+            turn.sample.truncated for episode in group for turn in episode.developer_turns
+        ),
+        drafts=_drafts(group[0]) if keep else [],
+    )
+
+
+def _drafts(episode: Episode) -> list[Draft]:
+    drafts, critique = [], None
+    for turn in episode.turns:
+        if turn.agent == "critic":
+            critique = turn.text
+        elif turn.render is not None:
+            drafts.append(Draft(turn.text, turn.render, float(turn.reward or 0.0), critique))
+            critique = None
+    return drafts

@@ -1,0 +1,87 @@
+"""What can be said of an answer from its text alone: its format, its validity, its tree."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import html5lib
+from rapidfuzz.distance import Indel
+
+DOCTYPE = re.compile(r"\s*<!doctype\s+html\b[^>]*>", re.IGNORECASE)
+OPENING = re.compile(r"\s*<html[\s>]", re.IGNORECASE)
+CLOSING = re.compile(r"</html\s*>\s*\Z", re.IGNORECASE)
+UNSEEN_TAGS = {"head", "title", "meta", "link", "style", "script", "base", "noscript", "template"}
+
+
+@dataclass(frozen=True)
+class Markup:
+    """The facts about one HTML text: two grades in [0, 1], and the tree of its visible elements.
+
+    `paths` is the tree in document order, one `depth/tag` an element. `failure` says why the text
+    could not be parsed; the grades and the tree are then 0 and empty.
+    """
+
+    format: float
+    validity: float
+    paths: tuple[str, ...]
+    edges: Counter[tuple[str, str]]
+    failure: str | None = None
+
+
+def read_markup(html: str) -> Markup:
+    """Grade a text and read its tree, by the HTML5 parsing algorithm."""
+    parser = html5lib.HTMLParser(namespaceHTMLElements=False)
+    # html5lib still crashes on some hostile markup (deep nesting, odd code points); such a text
+    # is the answer's fault and must cost it its grades, not stop the run.
+    try:
+        root = parser.parse(html)
+        nodes = list(_walk(root))
+    except Exception as error:
+        return Markup(format_grade(html), 0.0, (), Counter(), f"{type(error).__name__}: {error}")
+    paths = tuple(f"{depth}/{tag}" for depth, tag, _ in nodes)
+    edges = Counter((parent, tag) for _, tag, parent in nodes)
+    return Markup(format_grade(html), validity_grade(html, len(parser.errors)), paths, edges)
+
+
+def format_grade(html: str) -> float:
+    """How far a text is a raw HTML document: half for its beginning, half for its end.
+
+    A document that begins with `<html>` but has no doctype gets half of the first half. Fences
+    and talk before or after it take away that side's half.
+    """
+    start = 0.5 if DOCTYPE.match(html) else 0.25 if OPENING.match(html) else 0.0
+    return start + (0.5 if CLOSING.search(html) else 0.0)
+
+
+def validity_grade(html: str, errors: int) -> float:
+    """How clean a document is: half for few parse errors, a quarter each for body and ending."""
+    if not html.strip():
+        return 0.0
+    lower = html.lower()
+    has_body = "<html" in lower and "<body" in lower
+    is_whole = "</body" in lower and "</html" in lower
+    return 0.5 / (1 + errors / 4) + 0.25 * has_body + 0.25 * is_whole
+
+
+def tree_similarity(a: Markup, b: Markup) -> float:
+    """Likeness of two trees in [0, 1]: Dice of parent-child pairs, and order of tag paths."""
+    if not a.paths and not b.paths:
+        return 1.0
+    common = sum((a.edges & b.edges).values())
+    dice = 2 * common / max(1, len(a.paths) + len(b.paths))
+    return (dice + Indel.normalized_similarity(a.paths, b.paths)) / 2
+
+
+def _walk(root) -> Iterator[tuple[int, str, str]]:
+    """Depth, tag and parent's tag of every element that can be seen, in document order."""
+    stack = [(root, 0, "")]
+    while stack:
+        node, depth, parent = stack.pop()
+        if not isinstance(node.tag, str) or node.tag in UNSEEN_TAGS:
+            continue
+        if parent:
+            yield depth, node.tag, parent
+        stack += [(child, depth + 1, node.tag) for child in reversed(node)]

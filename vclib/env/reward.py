@@ -1,0 +1,359 @@
+"""The reward: how close a render comes to its reference, in eight parts and a gate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import cv2
+import numpy as np
+
+from vclib.env import similarity as sim
+from vclib.env.markup import Markup, read_markup, tree_similarity
+from vclib.errors import VclibError
+
+if TYPE_CHECKING:
+    from vclib.env.browser import Render
+
+WEIGHTS = {
+    "format": 0.5,
+    "validity": 0.5,
+    "structural": 0.5,
+    "text_block": 3.0,
+    "position": 1.0,
+    "color": 1.5,
+    "ssim": 1.5,
+    "clip": 2.5,
+}
+GRID = (80, 60)
+"""Columns and rows of the sample points at which paint is looked for."""
+FULL_SHARE = 0.3
+"""The share of the reference's content from which on the gate is fully open."""
+
+Embed = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """A score and how it came about, every number in [0, 1].
+
+    `parts` holds the sub-rewards by name; None is one that does not apply: `clip` without weights,
+    `text_block` where neither page has text. Its weight is then shared out among the others.
+    `reason` says why a score, or a part of it, is 0.
+    """
+
+    total: float
+    gate: float
+    parts: dict[str, float | None]
+    reason: str | None = None
+
+    def as_dict(self) -> dict[str, float | str | None]:
+        """Total, gate, reason and every part in one flat dictionary, fit for JSON."""
+        return {"total": self.total, "gate": self.gate, "reason": self.reason, **self.parts}
+
+
+class Look:
+    """What a render shows, worked out once: visible texts and boxes, paint, structure."""
+
+    def __init__(self, render: Render):
+        self.render = render
+        self.viewport = (render.pixels.shape[1], render.pixels.shape[0])
+        self.texts = sim.visible_texts(render.text_blocks, render.pixels)
+        self.boxes = [
+            box
+            for box in sim.visible_boxes(render.boxes, render.pixels)
+            if not self._is_ground(box)
+        ]
+        self.words = [" ".join(block.text.split()) for block in self.texts]
+        self.text_rectangles = sim.rectangles(self.texts)
+        self.box_rectangles = sim.rectangles(self.boxes)
+        self.text_weights = np.sqrt([len(words) for words in self.words])
+        self.lab = sim.to_lab(
+            [render.background, *(t.color for t in self.texts), *(b.color for b in self.boxes)]
+        )
+        self.image = sim.shrink(render.pixels)
+        self.moments = sim.moments(self.image)
+
+    def _is_ground(self, box) -> bool:
+        covers = box.width >= self.viewport[0] and box.height >= self.viewport[1]
+        return covers and tuple(box.color) == tuple(self.render.background)
+
+    @property
+    def text_lab(self) -> np.ndarray:
+        return self.lab[1 : 1 + len(self.texts)]
+
+    @property
+    def box_lab(self) -> np.ndarray:
+        return self.lab[1 + len(self.texts) :]
+
+    @cached_property
+    def markup(self) -> Markup:
+        return read_markup(self.render.html)
+
+    @cached_property
+    def samples(self) -> np.ndarray:
+        """The pixels at the sample points: float32 [60, 80, 3]."""
+        rows, columns = self._sample_points()
+        return self.render.pixels[rows[:, None], columns].astype(np.float32)
+
+    def _sample_points(self) -> tuple[np.ndarray, np.ndarray]:
+        width, height = self.viewport
+        rows = ((np.arange(GRID[1]) + 0.5) * height / GRID[1]).astype(int)
+        columns = ((np.arange(GRID[0]) + 0.5) * width / GRID[0]).astype(int)
+        return rows, columns
+
+    @cached_property
+    def content(self) -> np.ndarray:
+        """Sample points that show something else than the ground: bool [60, 80]."""
+        return ~sim.same_paint(self.samples, self.render.background)
+
+    @cached_property
+    def foreign(self) -> np.ndarray:
+        """Sample points whose colour no ground, box or text accounts for: bool [60, 80].
+
+        These are pictures, drawings, gradients and shadows.
+        """
+        foreign = self.content.copy()
+        rows, columns = self._sample_points()
+        for item in [*self.boxes, *self.texts]:
+            area = (
+                slice(*np.searchsorted(rows, (item.y, item.y + item.height))),
+                slice(*np.searchsorted(columns, (item.x, item.x + item.width))),
+            )
+            if item in self.texts:
+                foreign[area] &= ~sim.between_paints(
+                    self.samples[area], item.color, item.background
+                )
+            else:
+                foreign[area] &= ~sim.same_paint(self.samples[area], item.color)
+        return foreign
+
+    @cached_property
+    def structure_mask(self) -> np.ndarray:
+        """Pixels of `image` in whose SSIM window there is something to see: bool [120, 160]."""
+        marked = (~sim.same_paint(self.image, self.render.background)).astype(np.uint8)
+        return cv2.dilate(marked, np.ones((sim.SSIM_WINDOW, sim.SSIM_WINDOW), np.uint8)) > 0
+
+
+class Reference:
+    """A page to reproduce: its render, with everything that does not depend on the candidate.
+
+    Raises:
+        VclibError: if the page did not render.
+    """
+
+    def __init__(self, render: Render):
+        if render.error is not None:
+            raise VclibError(
+                f"The reference page did not render: {render.error}. "
+                "A reference must be a page that renders; choose or repair the page."
+            )
+        self.render = render
+        self.look = Look(render)
+        self.is_empty = not (self.look.texts or self.look.boxes or self.look.content.any())
+        self._embeddings: dict[Embed, tuple[np.ndarray, np.ndarray]] = {}
+
+    @cached_property
+    def blank_ssim(self) -> float:
+        """The best structural similarity that a page of one flat colour reaches."""
+        look = self.look
+        if not look.structure_mask.any():
+            return 0.0
+        flats = (look.render.background, look.image[look.structure_mask].mean(axis=0))
+        return max(
+            float(sim.ssim_map(look.image, np.full_like(look.image, flat))[mask].mean())
+            for flat in flats
+            for mask in [look.structure_mask]
+        )
+
+    def embeddings(self, clip: Embed) -> tuple[np.ndarray, np.ndarray]:
+        """Embedding of the reference and of a blank page of its ground colour."""
+        if clip not in self._embeddings:
+            pixels = self.render.pixels
+            blank = np.empty_like(pixels)
+            blank[:] = self.render.background
+            self._embeddings[clip] = (clip(pixels), clip(blank))
+        return self._embeddings[clip]
+
+
+def score(
+    reference: Reference | Render, candidate: Render, *, clip: Embed | None = None
+) -> Breakdown:
+    """Score a candidate's render against a reference, in [0, 1].
+
+    Identical pages score exactly 1; a render with an error scores 0. `clip` maps pixels
+    (uint8 [H, W, 3]) to an image embedding; without it that part is absent.
+
+    Raises:
+        VclibError: if the two renders differ in size.
+    """
+    if not isinstance(reference, Reference):
+        reference = Reference(reference)
+    if candidate.error is not None:
+        parts: dict[str, float | None] = dict.fromkeys(WEIGHTS, 0.0)
+        if clip is None:
+            parts["clip"] = None
+        return Breakdown(0.0, 0.0, parts, f"render: {candidate.error}")
+    if candidate.pixels.shape != reference.render.pixels.shape:
+        raise VclibError(
+            f"The candidate's render is {candidate.pixels.shape}, the reference's "
+            f"{reference.render.pixels.shape}. Render both with the same viewport."
+        )
+    ref, cand = reference.look, Look(candidate)
+    texts, boxes = _match_texts(ref, cand), _match_boxes(ref, cand)
+    tall = _tallness(ref, cand)
+    parts = {
+        "format": _relative(cand.markup.format, ref.markup.format),
+        "validity": _relative(cand.markup.validity, ref.markup.validity),
+        "structural": tree_similarity(ref.markup, cand.markup),
+        "text_block": texts.f1(ref.text_weights, cand.text_weights),
+        "position": _position(ref, cand, texts, boxes, tall),
+        "color": _color(ref, cand, texts, boxes),
+        "ssim": _ssim(reference, cand),
+        "clip": None if clip is None else _clip(reference, cand, clip),
+    }
+    gate = _gate(reference, cand, texts, boxes) * min(1.0, 1.5 * tall)
+    parts = {
+        name: None if part is None else round(min(1.0, max(0.0, float(part))), 6)
+        for name, part in parts.items()
+    }
+    present = {name: part for name, part in parts.items() if part is not None}
+    mean = sum(WEIGHTS[name] * part for name, part in present.items()) / sum(
+        WEIGHTS[name] for name in present
+    )
+    reason = None
+    if gate == 0:
+        reason = "gate: the render shows nothing of the reference's content"
+    elif cand.markup.failure:
+        reason = f"validity, structural: the HTML cannot be parsed ({cand.markup.failure})"
+    return Breakdown(round(mean * gate, 6), round(gate, 6), parts, reason)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Matched items: their indices on both sides, and how well each pair agrees, in [0, 1]."""
+
+    rows: np.ndarray
+    columns: np.ndarray
+    quality: np.ndarray
+
+    def f1(self, weights_ref: np.ndarray, weights_cand: np.ndarray, agreement=1.0) -> float | None:
+        """Soft F1 with a weight for each item; None where there is nothing on either side."""
+        total = weights_ref.sum() + weights_cand.sum()
+        if total == 0:
+            return None
+        paired = weights_ref[self.rows] + weights_cand[self.columns]
+        return float((self.quality * agreement * paired).sum() / total)
+
+
+def _match_texts(ref: Look, cand: Look) -> Pairs:
+    likeness = sim.text_similarity(ref.words, cand.words)
+    reach = 0.5 * float(np.hypot(*ref.viewport))
+    near = sim.nearness(ref.text_rectangles, cand.text_rectangles, reach)
+    return _pairs(likeness * (0.7 + 0.3 * near))
+
+
+def _match_boxes(ref: Look, cand: Look) -> Pairs:
+    shared = sim.overlap(ref.box_rectangles, cand.box_rectangles)
+    # Boxes nested in one another can share a rectangle; their colours then tell which is which.
+    distance = np.linalg.norm(ref.box_lab[:, None] - cand.box_lab[None], axis=-1)
+    pairs = _pairs(shared * (1 - 0.2 * np.clip(distance / 100, 0, 1)))
+    return Pairs(pairs.rows, pairs.columns, shared[pairs.rows, pairs.columns])
+
+
+def _pairs(worth: np.ndarray) -> Pairs:
+    rows, columns = sim.match(worth)
+    return Pairs(rows, columns, worth[rows, columns])
+
+
+def _relative(grade: float, standard: float) -> float:
+    """A grade of the candidate's text; it need not be cleaner than the reference's own."""
+    return min(1.0, grade / standard) if standard > 0 else 1.0
+
+
+def _tallness(ref: Look, cand: Look) -> float:
+    """1 for a page no taller than the reference (or the viewport), less for one to scroll."""
+    allowed = max(ref.render.page_height, ref.viewport[1])
+    return min(1.0, allowed / max(1, cand.render.page_height))
+
+
+def _position(ref: Look, cand: Look, texts: Pairs, boxes: Pairs, tall: float) -> float | None:
+    """Where matched texts and boxes stand, averaged over all of the reference's items."""
+    n = len(ref.texts) + len(ref.boxes)
+    if n == 0:
+        return None
+    a, b = ref.text_rectangles[texts.rows], cand.text_rectangles[texts.columns]
+    reach = 0.25 * float(np.hypot(*ref.viewport))
+    near = np.diag(sim.nearness(a, b, reach)) if len(a) else np.zeros(0)
+    sizes = (np.minimum(a, b)[:, 2:] / np.maximum(np.maximum(a, b)[:, 2:], 1e-9)).prod(axis=1)
+    stands = texts.quality * (0.7 * near + 0.3 * sizes)
+    return float(tall * (stands.sum() + boxes.quality.sum()) / n)
+
+
+def _color(ref: Look, cand: Look, texts: Pairs, boxes: Pairs) -> float:
+    """Agreement of the ground's colour, and of text and box colours weighted by their size."""
+    ground = float(sim.color_similarity(ref.lab[:1], cand.lab[:1])[0])
+    pairs = Pairs(
+        np.concatenate([texts.rows, boxes.rows + len(ref.texts)]),
+        np.concatenate([texts.columns, boxes.columns + len(cand.texts)]),
+        np.concatenate([texts.quality, boxes.quality]),
+    )
+    agreement = sim.color_similarity(ref.lab[1:][pairs.rows], cand.lab[1:][pairs.columns])
+    items = pairs.f1(_sizes(ref), _sizes(cand), agreement)
+    ground_weight = 0.5 * (1 - float(ref.content.mean()))
+    return ground if items is None else ground_weight * ground + (1 - ground_weight) * items
+
+
+def _sizes(look: Look) -> np.ndarray:
+    rectangles = np.concatenate([look.text_rectangles, look.box_rectangles])
+    return np.sqrt(rectangles[:, 2] * rectangles[:, 3])
+
+
+def _ssim(reference: Reference, cand: Look) -> float:
+    """Structural similarity where either page shows something, above that of a blank page.
+
+    Pictures, drawings and gradients that the reference has not count as unlike.
+    """
+    ref = reference.look
+    similarity = sim.ssim_map(ref.image, cand.image, ref.moments, cand.moments)
+    painted = (cand.foreign & ~_grown(ref.foreign)).astype(np.uint8)
+    painted = cv2.resize(painted, sim.SSIM_SIZE, interpolation=cv2.INTER_NEAREST) > 0
+    similarity = np.where(painted, 0, similarity)
+    mask = ref.structure_mask | cand.structure_mask
+    if not mask.any():
+        return float(similarity.mean())
+    blank = reference.blank_ssim
+    return (float(similarity[mask].mean()) - blank) / max(1 - blank, 1e-6)
+
+
+def _clip(reference: Reference, cand: Look, clip: Embed) -> float:
+    """Cosine of the image embeddings, above that of a blank page."""
+    page, blank = reference.embeddings(clip)
+    base = min(_cosine(page, blank), 0.99)
+    return (_cosine(page, clip(cand.render.pixels)) - base) / (1 - base)
+
+
+def _cosine(a: np.ndarray, b: np.ndarray) -> float:
+    return float(a @ b / max(float(np.linalg.norm(a) * np.linalg.norm(b)), 1e-9))
+
+
+def _gate(reference: Reference, cand: Look, texts: Pairs, boxes: Pairs) -> float:
+    """0 for a render that shows nothing of a reference that shows something, rising to 1.
+
+    Both must hold: pixels differ from the ground over a fair share of the area that the
+    reference covers, and a fair share of its texts and boxes has a counterpart.
+    """
+    ref = reference.look
+    if reference.is_empty:
+        return 1 - float(cand.content.mean())
+    honest = cand.content & (~cand.foreign | _grown(ref.foreign))
+    shown = int(honest.sum()) / max(1, int(ref.content.sum()))
+    n = len(ref.texts) + len(ref.boxes)
+    found = (texts.quality.sum() + boxes.quality.sum()) / n if n else 1.0
+    return min(1.0, shown / FULL_SHARE) * min(1.0, float(found) / FULL_SHARE)
+
+
+def _grown(mask: np.ndarray) -> np.ndarray:
+    return cv2.dilate(mask.astype(np.uint8), np.ones((3, 3), np.uint8)) > 0

@@ -1,0 +1,170 @@
+"""How alike two renders are: what is visible in each, which parts answer each other, how well.
+
+Rectangles are float arrays [n, 4] of x, y, width, height in CSS pixels. Colours are sRGB, 0 to 255.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import cv2
+import numpy as np
+from rapidfuzz import fuzz, process
+from scipy.optimize import linear_sum_assignment
+from skimage.color import deltaE_ciede2000, rgb2lab
+
+if TYPE_CHECKING:
+    from vclib.env.browser import Box, TextBlock
+
+SSIM_SIZE = (160, 120)
+SSIM_WINDOW = 7
+COLOR_RANGE = 40.0
+"""The CIEDE2000 difference from which on two colours have nothing in common."""
+TOLERANCE = 12
+"""Two channel values this close are the same paint: blending and rounding move colours a little."""
+
+
+def visible_texts(blocks: Sequence[TextBlock], pixels: np.ndarray) -> list[TextBlock]:
+    """The blocks whose ink can be found in the pixels; the rest counts as absent."""
+    return [block for block in blocks if block.text.strip() and _shows_ink(block, pixels)]
+
+
+def visible_boxes(boxes: Sequence[Box], pixels: np.ndarray) -> list[Box]:
+    """The boxes whose colour can be found in the pixels that they claim."""
+    return [box for box in boxes if _shows_paint(box, pixels)]
+
+
+def _crop(item: TextBlock | Box, pixels: np.ndarray, most: int) -> np.ndarray:
+    """The pixels under an item, thinned to about `most` a side; empty if it is off the page."""
+    edges = np.array([item.x, item.y, item.x + item.width, item.y + item.height])
+    if not np.isfinite(edges).all():
+        return pixels[:0, :0]
+    height, width = pixels.shape[:2]
+    left, top, right, bottom = np.clip(np.round(edges), 0, [width, height] * 2).astype(int)
+    inside = max(0, right - left) * max(0, bottom - top)
+    if inside < 0.25 * item.width * item.height:
+        return pixels[:0, :0]
+    crop = pixels[top:bottom, left:right]
+    return crop[:: 1 + crop.shape[0] // most, :: 1 + crop.shape[1] // most].astype(np.float32)
+
+
+def _shows_ink(block: TextBlock, pixels: np.ndarray) -> bool:
+    crop = _crop(block, pixels, most=64).reshape(-1, 3)
+    if not len(crop):
+        return False
+    # The ground that a block reports is not what lies under it where a picture or gradient does.
+    return _has_ink(crop, block.color, np.asarray(block.background, np.float32)) or _has_ink(
+        crop, block.color, np.median(crop, axis=0)
+    )
+
+
+def _has_ink(crop: np.ndarray, ink: Sequence[int], ground: np.ndarray) -> bool:
+    towards_ink = np.asarray(ink, np.float32) - ground
+    contrast = float(towards_ink @ towards_ink)
+    if contrast < 24**2:
+        return False
+    offset = crop - ground
+    share = offset @ towards_ink / contrast
+    across = np.abs(offset - share[:, None] * towards_ink).max(axis=1)
+    inked = (share > 0.4) & (share < 1.3) & (across < 0.3 * contrast**0.5)
+    return 0.01 < inked.mean() < 0.95
+
+
+def _shows_paint(box: Box, pixels: np.ndarray) -> bool:
+    crop = _crop(box, pixels, most=64)
+    return crop.size > 0 and float(same_paint(crop, box.color).mean()) > 0.01
+
+
+def same_paint(pixels: np.ndarray, color: Sequence[int]) -> np.ndarray:
+    """Where pixels [..., 3] have a colour, but for rounding: bool [...]."""
+    return (np.abs(pixels - np.asarray(color, np.float32)) <= TOLERANCE).all(axis=-1)
+
+
+def between_paints(pixels: np.ndarray, ink: Sequence[int], ground: Sequence[int]) -> np.ndarray:
+    """Where pixels [..., 3] are a blend of ink and ground, as the edges of letters are: bool."""
+    ground_color = np.asarray(ground, np.float32)
+    towards_ink = np.asarray(ink, np.float32) - ground_color
+    offset = pixels - ground_color
+    share = np.clip(offset @ towards_ink / max(float(towards_ink @ towards_ink), 1), 0, 1)
+    return (np.abs(offset - share[..., None] * towards_ink) <= 2 * TOLERANCE).all(axis=-1)
+
+
+def rectangles(items: Sequence[TextBlock | Box]) -> np.ndarray:
+    """Rectangles of items as an array [n, 4]."""
+    return np.array([(i.x, i.y, i.width, i.height) for i in items], np.float64).reshape(-1, 4)
+
+
+def overlap(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Intersection over union of every pair of rectangles: [n, m]."""
+    low = np.maximum(a[:, None, :2], b[None, :, :2])
+    high = np.minimum((a[:, :2] + a[:, 2:])[:, None], (b[:, :2] + b[:, 2:])[None])
+    shared = np.clip(high - low, 0, None).prod(axis=-1)
+    union = (a[:, 2] * a[:, 3])[:, None] + (b[:, 2] * b[:, 3])[None] - shared
+    return shared / np.maximum(union, 1e-9)
+
+
+def nearness(a: np.ndarray, b: np.ndarray, reach: float) -> np.ndarray:
+    """1 where the centres of two rectangles meet, 0 from `reach` pixels on: [n, m]."""
+    centres_a, centres_b = a[:, :2] + a[:, 2:] / 2, b[:, :2] + b[:, 2:] / 2
+    distance = np.linalg.norm(centres_a[:, None] - centres_b[None], axis=-1)
+    return np.clip(1 - distance / reach, 0, 1)
+
+
+def text_similarity(a: Sequence[str], b: Sequence[str]) -> np.ndarray:
+    """Likeness of every pair of texts: [n, m], 0 where no more is shared than by chance."""
+    if not a or not b:
+        return np.zeros((len(a), len(b)))
+    ratio = process.cdist(a, b, scorer=fuzz.ratio, dtype=np.float32) / 100
+    return np.clip((ratio.astype(np.float64) - 0.4) / 0.6, 0, 1)
+
+
+def match(worth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pair rows with columns one to one for the greatest total worth (Hungarian method)."""
+    rows, columns = linear_sum_assignment(worth, maximize=True)
+    kept = worth[rows, columns] > 0
+    return rows[kept], columns[kept]
+
+
+def to_lab(colors: Sequence[Sequence[int]]) -> np.ndarray:
+    """CIELAB of sRGB colours: [n, 3]."""
+    return rgb2lab(np.asarray(colors, np.float64).reshape(-1, 3) / 255)
+
+
+def color_similarity(lab_a: np.ndarray, lab_b: np.ndarray) -> np.ndarray:
+    """1 for the same colour, 0 from a CIEDE2000 difference of 40 on: [n]."""
+    return np.clip(1 - deltaE_ciede2000(lab_a, lab_b) / COLOR_RANGE, 0, 1)
+
+
+def shrink(pixels: np.ndarray) -> np.ndarray:
+    """Pixels at the fixed size at which structure is compared: float32 [120, 160, 3]."""
+    return cv2.resize(pixels, SSIM_SIZE, interpolation=cv2.INTER_AREA).astype(np.float32)
+
+
+def moments(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Local mean and variance over the SSIM window: [H, W, 3] each."""
+    mean = _blur(image)
+    return mean, _unbiased(_blur(image * image) - mean * mean)
+
+
+def ssim_map(a: np.ndarray, b: np.ndarray, moments_a=None, moments_b=None) -> np.ndarray:
+    """Structural similarity at each pixel of two images [H, W, 3] in 0..255: [H, W].
+
+    The same map as scikit-image's `structural_similarity(..., channel_axis=2, full=True)`, averaged
+    over channels; box filters of OpenCV make it several times faster. Wang et al. 2004, eq. 13.
+    """
+    mean_a, var_a = moments_a or moments(a)
+    mean_b, var_b = moments_b or moments(b)
+    covariance = _unbiased(_blur(a * b) - mean_a * mean_b)
+    c1, c2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
+    top = (2 * mean_a * mean_b + c1) * (2 * covariance + c2)
+    bottom = (mean_a**2 + mean_b**2 + c1) * (var_a + var_b + c2)
+    return (top / bottom).mean(axis=-1)
+
+
+def _blur(image: np.ndarray) -> np.ndarray:
+    return cv2.blur(image, (SSIM_WINDOW, SSIM_WINDOW), borderType=cv2.BORDER_REFLECT)
+
+
+def _unbiased(variance: np.ndarray) -> np.ndarray:
+    return variance * (SSIM_WINDOW**2 / (SSIM_WINDOW**2 - 1))

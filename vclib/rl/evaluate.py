@@ -13,15 +13,7 @@ from vclib.errors import VclibError
 from vclib.policy.model import Policy
 from vclib.policy.sampling import SamplingSettings
 from vclib.rl.episodes import Episode, EpisodeSettings, play
-from vclib.rl.results import (
-    DIFFICULTIES,
-    Arm,
-    Draft,
-    EvalSettings,
-    Evaluation,
-    PageResult,
-    comparisons,
-)
+from vclib.rl.results import Arm, Draft, EvalSettings, Evaluation, PageResult, comparisons
 
 Progress = Callable[[Arm, int], None]
 
@@ -91,25 +83,6 @@ def episode_settings(arm: Arm, settings: EvalSettings) -> EpisodeSettings:
         developer_adapter="developer" if trained else None,
         critic_adapter="critic" if trained else None,
     )
-
-
-def shown_pages(evaluation: Evaluation, per_difficulty: int = 2) -> dict[str, str]:
-    """Pages for a report, {id: why}: the first of each difficulty, then the extremes.
-
-    The first ones are chosen before anything is known of them, so they flatter nobody.
-    """
-    arms = [arm for arm, results in evaluation.arms.items() if results[0].drafts]
-    results = evaluation.arms[arms[0]]
-    shown: dict[str, str] = {}
-    for difficulty in DIFFICULTIES:
-        same = [result.page_id for result in results if result.difficulty == difficulty]
-        shown |= {page_id: f"{difficulty} page" for page_id in same[:per_difficulty]}
-    if len(arms) == 2:
-        base, trained = arms
-        gains = evaluation.page_gains(trained, base)
-        shown.setdefault(max(gains, key=gains.__getitem__), "largest gain")
-        shown.setdefault(min(gains, key=gains.__getitem__), "largest loss")
-    return shown
 
 
 def table(evaluation: Evaluation) -> str:

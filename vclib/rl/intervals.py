@@ -22,7 +22,7 @@ class Interval:
 
     @property
     def verdict(self) -> str:
-        """Of a difference: "gain", "loss", or "unclear" if the interval holds zero or is missing."""
+        """A difference is a "gain", a "loss", or "unclear": no interval, or one that holds zero."""
         if self.low > 0:
             return "gain"
         return "loss" if self.high < 0 else "unclear"

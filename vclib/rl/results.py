@@ -1,26 +1,20 @@
-"""What an evaluation measured: rewards page by page, their means and gains, and their file."""
+"""What an evaluation measured: rewards page by page, their means and gains."""
 
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
-from vclib.errors import VclibError
 from vclib.rl.intervals import Interval, bootstrap, paired_difference
-from vclib.rl.runlog import replace_text
 
 POLICIES = ("base", "trained")
 LOOPS = ("alone", "critic")
 DECODINGS = ("sampled", "greedy")
 DIFFICULTIES = ("easy", "medium", "hard")
-FILE = "eval.json"
 
 
 @dataclass(frozen=True)
@@ -171,71 +165,23 @@ def comparisons(evaluation: Evaluation) -> list[tuple[str, str, Arm, Arm]]:
     return found
 
 
-def summary(evaluation: Evaluation) -> dict[str, list[dict[str, Any]]]:
-    """Every mean and difference with its interval, as rows for a file."""
-    means, differences = [], []
-    for difficulty in evaluation.difficulties():
-        for arm in evaluation.arms:
-            for measure in ("first", "last", "best"):
-                interval = evaluation.mean(arm, measure, difficulty)
-                row = {**asdict(arm), "difficulty": difficulty, "measure": measure}
-                means.append(row | interval.as_dict())
-            row = {"difference": "last - first", **asdict(arm), "difficulty": difficulty}
-            differences.append(row | evaluation.revision_gain(arm, difficulty).as_dict())
-        for name, decoding, after, before in comparisons(evaluation):
-            row = {"difference": name, "decoding": decoding, "difficulty": difficulty}
-            interval = evaluation.gain(after, before, "last", difficulty)
-            differences.append(row | interval.as_dict())
-    curves = [
-        {**asdict(arm), "turn": turn} | interval.as_dict()
-        for arm in evaluation.arms
-        for turn, interval in enumerate(evaluation.curve(arm), 1)
-    ]
-    return {"means": means, "differences": differences, "turns": curves}
+def shown_pages(evaluation: Evaluation, per_difficulty: int = 2) -> dict[str, str]:
+    """Pages for a report, {id: why}: the first of each difficulty, then the extremes.
 
-
-def save(evaluation: Evaluation, folder: Path, show: Sequence[str] = ()) -> Path:
-    """Write eval.json, and the pictures of the pages in `show`, to a folder; return the file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    content = {
-        "about": evaluation.about,
-        "settings": asdict(evaluation.settings),
-        **summary(evaluation),
-        "arms": [
-            {
-                **asdict(arm),
-                "mean_turns": evaluation.mean_turns(arm),
-                "truncated": evaluation.truncated(arm),
-                "pages": [_page_row(result, folder, arm, show) for result in results],
-            }
-            for arm, results in evaluation.arms.items()
-        ],
-        "references": {
-            page_id: _save_picture(evaluation.references[page_id], folder, page_id, "reference")
-            for page_id in show
-            if page_id in evaluation.references
-        },
-    }
-    path = folder / FILE
-    replace_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-    return path
-
-
-def load(folder: Path) -> Evaluation:
-    """Read what `save` wrote; only the pages that were shown have drafts."""
-    path = folder / FILE
-    if not path.is_file():
-        raise VclibError(f"{path} does not exist; `python -m vclib eval` writes it.")
-    content = json.loads(path.read_text(encoding="utf-8"))
-    settings = {k: tuple(v) if isinstance(v, list) else v for k, v in content["settings"].items()}
-    arms = {
-        Arm(row["policy"], row["loop"], row["decoding"]): [
-            _page_result(page, folder) for page in row["pages"]
-        ]
-        for row in content["arms"]
-    }
-    references = {page: _picture(folder / name) for page, name in content["references"].items()}
-    return Evaluation(EvalSettings(**settings), arms, references, content["about"])
+    The first ones are chosen before anything is known of them, so they flatter nobody.
+    """
+    arms = [arm for arm, results in evaluation.arms.items() if any(r.drafts for r in results)]
+    results = evaluation.arms[arms[0]]
+    shown: dict[str, str] = {}
+    for difficulty in DIFFICULTIES:
+        same = [result.page_id for result in results if result.difficulty == difficulty]
+        shown |= {page_id: f"{difficulty} page" for page_id in same[:per_difficulty]}
+    if len(arms) == 2:
+        base, trained = arms
+        gains = evaluation.page_gains(trained, base)
+        shown.setdefault(max(gains, key=gains.__getitem__), "largest gain")
+        shown.setdefault(min(gains, key=gains.__getitem__), "largest loss")
+    return shown
 
 
 def _measure(rewards: Sequence[float], measure: str) -> float:
@@ -243,44 +189,3 @@ def _measure(rewards: Sequence[float], measure: str) -> float:
         return max(rewards)
     turn = {"first": 1, "last": len(rewards)}.get(measure) or int(measure)
     return rewards[min(turn, len(rewards)) - 1]
-
-
-def _page_row(result: PageResult, folder: Path, arm: Arm, show: Sequence[str]) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "page_id": result.page_id,
-        "difficulty": result.difficulty,
-        "rewards": result.rewards,
-        "truncated": result.truncated,
-    }
-    if result.drafts and result.page_id in show:
-        row["drafts"] = [
-            {
-                "html": draft.html,
-                "reward": draft.reward,
-                "critique": draft.critique,
-                "picture": _save_picture(draft.pixels, folder, result.page_id, arm.policy, turn),
-            }
-            for turn, draft in enumerate(result.drafts, 1)
-        ]
-    return row
-
-
-def _page_result(row: Mapping[str, Any], folder: Path) -> PageResult:
-    drafts = [
-        Draft(d["html"], _picture(folder / d["picture"]), d["reward"], d["critique"])
-        for d in row.get("drafts", ())
-    ]
-    fields = (row[name] for name in ("page_id", "difficulty", "rewards", "truncated"))
-    return PageResult(*fields, drafts)
-
-
-def _save_picture(pixels: np.ndarray, folder: Path, page_id: str, *names: object) -> str:
-    name = "-".join([*page_id.split("/"), *map(str, names)])
-    path = folder / "pictures" / f"{name}.png"
-    path.parent.mkdir(exist_ok=True)
-    Image.fromarray(pixels).save(path)
-    return str(path.relative_to(folder))
-
-
-def _picture(path: Path) -> np.ndarray:
-    return np.asarray(Image.open(path).convert("RGB"))

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
+from numpy.typing import ArrayLike
 
 from vclib.env import similarity as sim
 from vclib.env.markup import Markup, read_markup, tree_similarity
 from vclib.errors import VclibError
 
 if TYPE_CHECKING:
-    from vclib.env.browser import Render
+    from vclib.env.browser import Box, Render, TextBlock
 
 WEIGHTS = {
     "format": 0.5,
@@ -29,7 +30,7 @@ WEIGHTS = {
 }
 GRID = (80, 60)
 """Columns and rows of the sample points at which paint is looked for."""
-FULL_SHARE = 0.3
+FULL_SHARE = 0.2
 """The share of the reference's content from which on the gate is fully open."""
 
 Embed = Callable[[np.ndarray], np.ndarray]
@@ -73,10 +74,11 @@ class Look:
         self.lab = sim.to_lab(
             [render.background, *(t.color for t in self.texts), *(b.color for b in self.boxes)]
         )
-        self.image = sim.shrink(render.pixels)
+        self.small = sim.shrink(render.pixels)
+        self.image = self.small.astype(np.float32)
         self.moments = sim.moments(self.image)
 
-    def _is_ground(self, box) -> bool:
+    def _is_ground(self, box: Box) -> bool:
         covers = box.width >= self.viewport[0] and box.height >= self.viewport[1]
         return covers and tuple(box.color) == tuple(self.render.background)
 
@@ -94,15 +96,8 @@ class Look:
 
     @cached_property
     def samples(self) -> np.ndarray:
-        """The pixels at the sample points: float32 [60, 80, 3]."""
-        rows, columns = self._sample_points()
-        return self.render.pixels[rows[:, None], columns].astype(np.float32)
-
-    def _sample_points(self) -> tuple[np.ndarray, np.ndarray]:
-        width, height = self.viewport
-        rows = ((np.arange(GRID[1]) + 0.5) * height / GRID[1]).astype(int)
-        columns = ((np.arange(GRID[0]) + 0.5) * width / GRID[0]).astype(int)
-        return rows, columns
+        """The pixels at the sample points: uint8 [60, 80, 3]."""
+        return cv2.resize(self.render.pixels, GRID, interpolation=cv2.INTER_NEAREST)
 
     @cached_property
     def content(self) -> np.ndarray:
@@ -116,25 +111,26 @@ class Look:
         These are pictures, drawings, gradients and shadows.
         """
         foreign = self.content.copy()
-        rows, columns = self._sample_points()
-        for item in [*self.boxes, *self.texts]:
-            area = (
-                slice(*np.searchsorted(rows, (item.y, item.y + item.height))),
-                slice(*np.searchsorted(columns, (item.x, item.x + item.width))),
-            )
-            if item in self.texts:
-                foreign[area] &= ~sim.between_paints(
-                    self.samples[area], item.color, item.background
-                )
-            else:
-                foreign[area] &= ~sim.same_paint(self.samples[area], item.color)
+        for box in self.boxes:
+            area = self._sampled(box)
+            foreign[area] &= ~sim.same_paint(self.samples[area], box.color)
+        for text in self.texts:
+            area = self._sampled(text)
+            foreign[area] &= ~sim.between_paints(self.samples[area], text.color, text.background)
         return foreign
+
+    def _sampled(self, item: TextBlock | Box) -> tuple[slice, slice]:
+        """The sample points that an item covers, and those beside it that its edge may colour."""
+        x_scale, y_scale = GRID[0] / self.viewport[0], GRID[1] / self.viewport[1]
+        top, bottom = int(item.y * y_scale), int((item.y + item.height) * y_scale) + 1
+        left, right = int(item.x * x_scale), int((item.x + item.width) * x_scale) + 1
+        return slice(max(0, top), max(0, bottom)), slice(max(0, left), max(0, right))
 
     @cached_property
     def structure_mask(self) -> np.ndarray:
-        """Pixels of `image` in whose SSIM window there is something to see: bool [120, 160]."""
-        marked = (~sim.same_paint(self.image, self.render.background)).astype(np.uint8)
-        return cv2.dilate(marked, np.ones((sim.SSIM_WINDOW, sim.SSIM_WINDOW), np.uint8)) > 0
+        """Pixels of `small` in whose SSIM window there is something to see: bool [96, 128]."""
+        marked = ~sim.same_paint(self.small, self.render.background)
+        return _grown(marked, sim.SSIM_WINDOW)
 
 
 class Reference:
@@ -157,16 +153,13 @@ class Reference:
 
     @cached_property
     def blank_ssim(self) -> float:
-        """The best structural similarity that a page of one flat colour reaches."""
+        """The structural similarity of an empty page, where the reference shows something."""
         look = self.look
         if not look.structure_mask.any():
             return 0.0
-        flats = (look.render.background, look.image[look.structure_mask].mean(axis=0))
-        return max(
-            float(sim.ssim_map(look.image, np.full_like(look.image, flat))[mask].mean())
-            for flat in flats
-            for mask in [look.structure_mask]
-        )
+        blank = np.empty_like(look.image)
+        blank[:] = look.render.background
+        return float(sim.ssim_map(look.image, blank, look.moments)[look.structure_mask].mean())
 
     def embeddings(self, clip: Embed) -> tuple[np.ndarray, np.ndarray]:
         """Embedding of the reference and of a blank page of its ground colour."""
@@ -239,13 +232,15 @@ class Pairs:
     columns: np.ndarray
     quality: np.ndarray
 
-    def f1(self, weights_ref: np.ndarray, weights_cand: np.ndarray, agreement=1.0) -> float | None:
+    def f1(
+        self, weights_ref: np.ndarray, weights_cand: np.ndarray, agreement: ArrayLike = 1.0
+    ) -> float | None:
         """Soft F1 with a weight for each item; None where there is nothing on either side."""
         total = weights_ref.sum() + weights_cand.sum()
         if total == 0:
             return None
         paired = weights_ref[self.rows] + weights_cand[self.columns]
-        return float((self.quality * agreement * paired).sum() / total)
+        return float((self.quality * np.asarray(agreement) * paired).sum() / total)
 
 
 def _match_texts(ref: Look, cand: Look) -> Pairs:
@@ -294,16 +289,19 @@ def _position(ref: Look, cand: Look, texts: Pairs, boxes: Pairs, tall: float) ->
 
 def _color(ref: Look, cand: Look, texts: Pairs, boxes: Pairs) -> float:
     """Agreement of the ground's colour, and of text and box colours weighted by their size."""
-    ground = float(sim.color_similarity(ref.lab[:1], cand.lab[:1])[0])
     pairs = Pairs(
         np.concatenate([texts.rows, boxes.rows + len(ref.texts)]),
         np.concatenate([texts.columns, boxes.columns + len(cand.texts)]),
         np.concatenate([texts.quality, boxes.quality]),
     )
-    agreement = sim.color_similarity(ref.lab[1:][pairs.rows], cand.lab[1:][pairs.columns])
+    ground, *agreement = sim.color_similarity(
+        ref.lab[np.append(0, 1 + pairs.rows)], cand.lab[np.append(0, 1 + pairs.columns)]
+    )
     items = pairs.f1(_sizes(ref), _sizes(cand), agreement)
-    ground_weight = 0.5 * (1 - float(ref.content.mean()))
-    return ground if items is None else ground_weight * ground + (1 - ground_weight) * items
+    ground_weight = min(0.5, 1 - float(ref.content.mean()))
+    if items is None:
+        return float(ground)
+    return ground_weight * float(ground) + (1 - ground_weight) * items
 
 
 def _sizes(look: Look) -> np.ndarray:
@@ -318,9 +316,10 @@ def _ssim(reference: Reference, cand: Look) -> float:
     """
     ref = reference.look
     similarity = sim.ssim_map(ref.image, cand.image, ref.moments, cand.moments)
-    painted = (cand.foreign & ~_grown(ref.foreign)).astype(np.uint8)
-    painted = cv2.resize(painted, sim.SSIM_SIZE, interpolation=cv2.INTER_NEAREST) > 0
-    similarity = np.where(painted, 0, similarity)
+    painted = (cand.foreign & ~_grown(ref.foreign)).view(np.uint8)
+    if painted.any():
+        painted = cv2.resize(painted, sim.SSIM_SIZE, interpolation=cv2.INTER_NEAREST)
+        similarity = similarity * (1 - painted)
     mask = ref.structure_mask | cand.structure_mask
     if not mask.any():
         return float(similarity.mean())
@@ -355,5 +354,5 @@ def _gate(reference: Reference, cand: Look, texts: Pairs, boxes: Pairs) -> float
     return min(1.0, shown / FULL_SHARE) * min(1.0, float(found) / FULL_SHARE)
 
 
-def _grown(mask: np.ndarray) -> np.ndarray:
-    return cv2.dilate(mask.astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
+def _grown(mask: np.ndarray, window: int = 3) -> np.ndarray:
+    return cv2.dilate(mask.view(np.uint8), np.ones((window, window), np.uint8)).view(bool)

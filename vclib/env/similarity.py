@@ -6,6 +6,7 @@ Rectangles are float arrays [n, 4] of x, y, width, height in CSS pixels. Colours
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import TYPE_CHECKING
 
 import cv2
@@ -17,7 +18,7 @@ from skimage.color import deltaE_ciede2000, rgb2lab
 if TYPE_CHECKING:
     from vclib.env.browser import Box, TextBlock
 
-SSIM_SIZE = (160, 120)
+SSIM_SIZE = (128, 96)
 SSIM_WINDOW = 7
 COLOR_RANGE = 40.0
 """The CIEDE2000 difference from which on two colours have nothing in common."""
@@ -35,59 +36,56 @@ def visible_boxes(boxes: Sequence[Box], pixels: np.ndarray) -> list[Box]:
     return [box for box in boxes if _shows_paint(box, pixels)]
 
 
-def _crop(item: TextBlock | Box, pixels: np.ndarray, most: int) -> np.ndarray:
-    """The pixels under an item, thinned to about `most` a side; empty if it is off the page."""
-    edges = np.array([item.x, item.y, item.x + item.width, item.y + item.height])
-    if not np.isfinite(edges).all():
-        return pixels[:0, :0]
+def same_paint(pixels: np.ndarray, color: Sequence[int]) -> np.ndarray:
+    """Where uint8 pixels [H, W, 3] have a colour, but for rounding: bool [H, W]."""
+    return _within(pixels, np.subtract(color, TOLERANCE), np.add(color, TOLERANCE))
+
+
+def between_paints(pixels: np.ndarray, a: Sequence[float], b: Sequence[float]) -> np.ndarray:
+    """Where uint8 pixels [H, W, 3] are a blend of two colours, as the edges of letters are."""
+    return _within(pixels, np.minimum(a, b) - TOLERANCE, np.maximum(a, b) + TOLERANCE)
+
+
+def _within(pixels: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    if not pixels.size:
+        return np.zeros(pixels.shape[:2], bool)
+    return cv2.inRange(pixels, low.astype(np.float64), high.astype(np.float64)).view(bool)
+
+
+def _crop(item: TextBlock | Box, pixels: np.ndarray) -> np.ndarray:
+    """The pixels under an item; empty if most of it is off the picture."""
     height, width = pixels.shape[:2]
-    left, top, right, bottom = np.clip(np.round(edges), 0, [width, height] * 2).astype(int)
-    inside = max(0, right - left) * max(0, bottom - top)
-    if inside < 0.25 * item.width * item.height:
-        return pixels[:0, :0]
-    crop = pixels[top:bottom, left:right]
-    return crop[:: 1 + crop.shape[0] // most, :: 1 + crop.shape[1] // most].astype(np.float32)
+    edges = (item.x, item.y, item.x + item.width, item.y + item.height)
+    if not all(map(isfinite, edges)):
+        return pixels[:0]
+    left, right = (round(min(max(x, 0), width)) for x in edges[::2])
+    top, bottom = (round(min(max(y, 0), height)) for y in edges[1::2])
+    if (right - left) * (bottom - top) < 0.25 * item.width * item.height:
+        return pixels[:0]
+    return pixels[top:bottom, left:right]
 
 
 def _shows_ink(block: TextBlock, pixels: np.ndarray) -> bool:
-    crop = _crop(block, pixels, most=64).reshape(-1, 3)
-    if not len(crop):
+    crop = _crop(block, pixels)
+    if not crop.size:
         return False
     # The ground that a block reports is not what lies under it where a picture or gradient does.
-    return _has_ink(crop, block.color, np.asarray(block.background, np.float32)) or _has_ink(
-        crop, block.color, np.median(crop, axis=0)
+    return _has_ink(crop, block.color, block.background) or _has_ink(
+        crop, block.color, np.median(crop[::2, ::2], axis=(0, 1))
     )
 
 
-def _has_ink(crop: np.ndarray, ink: Sequence[int], ground: np.ndarray) -> bool:
-    towards_ink = np.asarray(ink, np.float32) - ground
-    contrast = float(towards_ink @ towards_ink)
-    if contrast < 24**2:
+def _has_ink(crop: np.ndarray, ink: Sequence[int], ground: Sequence[float]) -> bool:
+    contrast = np.subtract(ink, ground)
+    if np.abs(contrast).max() < 2 * TOLERANCE:
         return False
-    offset = crop - ground
-    share = offset @ towards_ink / contrast
-    across = np.abs(offset - share[:, None] * towards_ink).max(axis=1)
-    inked = (share > 0.4) & (share < 1.3) & (across < 0.3 * contrast**0.5)
-    return 0.01 < inked.mean() < 0.95
+    inked = between_paints(crop, ink, ink - 0.5 * contrast)
+    return 0.01 < np.count_nonzero(inked) / inked.size < 0.95
 
 
 def _shows_paint(box: Box, pixels: np.ndarray) -> bool:
-    crop = _crop(box, pixels, most=64)
-    return crop.size > 0 and float(same_paint(crop, box.color).mean()) > 0.01
-
-
-def same_paint(pixels: np.ndarray, color: Sequence[int]) -> np.ndarray:
-    """Where pixels [..., 3] have a colour, but for rounding: bool [...]."""
-    return (np.abs(pixels - np.asarray(color, np.float32)) <= TOLERANCE).all(axis=-1)
-
-
-def between_paints(pixels: np.ndarray, ink: Sequence[int], ground: Sequence[int]) -> np.ndarray:
-    """Where pixels [..., 3] are a blend of ink and ground, as the edges of letters are: bool."""
-    ground_color = np.asarray(ground, np.float32)
-    towards_ink = np.asarray(ink, np.float32) - ground_color
-    offset = pixels - ground_color
-    share = np.clip(offset @ towards_ink / max(float(towards_ink @ towards_ink), 1), 0, 1)
-    return (np.abs(offset - share[..., None] * towards_ink) <= 2 * TOLERANCE).all(axis=-1)
+    painted = same_paint(_crop(box, pixels), box.color)
+    return np.count_nonzero(painted) > 0.01 * painted.size
 
 
 def rectangles(items: Sequence[TextBlock | Box]) -> np.ndarray:
@@ -137,8 +135,8 @@ def color_similarity(lab_a: np.ndarray, lab_b: np.ndarray) -> np.ndarray:
 
 
 def shrink(pixels: np.ndarray) -> np.ndarray:
-    """Pixels at the fixed size at which structure is compared: float32 [120, 160, 3]."""
-    return cv2.resize(pixels, SSIM_SIZE, interpolation=cv2.INTER_AREA).astype(np.float32)
+    """Pixels at the fixed size at which structure is compared: uint8 [96, 128, 3]."""
+    return cv2.resize(pixels, SSIM_SIZE, interpolation=cv2.INTER_AREA)
 
 
 def moments(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,304 @@
+"""One vision-language model with two LoRA adapters, the Developer's and the Critic's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from peft import LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dict
+from peft.utils import SAFETENSORS_WEIGHTS_NAME
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoProcessor, Qwen3_5ForConditionalGeneration
+
+from vclib.errors import VclibError
+from vclib.policy.encoding import EncodedImage, Encoder, Prompt, check_image_tokens
+
+AGENTS = ("developer", "critic")
+LORA_TARGETS = (
+    r"(.*\.)?language_model\.layers\.\d+\."
+    r"(self_attn\.[qkvo]_proj|linear_attn\.(in_proj_qkv|in_proj_z|out_proj)"
+    r"|mlp\.(gate|up|down)_proj)"
+)
+"""The language model's projections, DeltaNet's with them; never the vision tower's."""
+
+
+@dataclass(frozen=True)
+class LoraSettings:
+    """Rank, scale (alpha / r multiplies the update) and dropout of each adapter (LoRA, 2021)."""
+
+    r: int = 16
+    alpha: int = 32
+    dropout: float = 0.05
+
+
+DEFAULT_LORA = LoraSettings()
+
+
+class Policy:
+    """The model, its processor and its two adapters; in eval mode, nothing trainable at first."""
+
+    def __init__(self, model: PeftModel, processor: Any) -> None:
+        self.model = model.eval()
+        self.processor = processor
+        self.tokenizer = processor.tokenizer
+        self.base: Qwen3_5ForConditionalGeneration = model.get_base_model()
+        self.device = self.base.lm_head.weight.device
+        self.eos_ids = _eos_ids(self.base, self.tokenizer)
+        self.suppressed_ids = _suppressed_ids(self.base, self.tokenizer, self.eos_ids)
+        pad = self.tokenizer.pad_token_id
+        self.pad_id: int = self.eos_ids[0] if pad is None else pad
+        self._encoder = Encoder(processor, self.base.model)
+        self._features: WeakKeyDictionary[EncodedImage, Tensor] = WeakKeyDictionary()
+        self.agent: str | None = AGENTS[0]
+        self._trainable: tuple[str, ...] = ()
+        self._parameters = {agent: _parameters_of(model, agent) for agent in AGENTS}
+        self._switch(self.agent)
+
+    @classmethod
+    def load(
+        cls,
+        name_or_path: str | Path,
+        *,
+        lora: LoraSettings = DEFAULT_LORA,
+        seed: int = 0,
+        device: str = "auto",
+        dtype: str = "auto",
+        adapters: Path | None = None,
+    ) -> Policy:
+        """Load a model from a folder or the hub, and give it two adapters that change nothing yet.
+
+        `seed` draws the adapters' A matrices. `adapters` is a folder that `save_adapters` wrote.
+        Raises VclibError where there is no such model, it is another kind, or weights are missing.
+        """
+        name = str(name_or_path)
+        if not Path(name).is_dir():
+            _require_on_hub(name)
+        where = _device(device)
+        base, processor = _load_base(name, where, _dtype(dtype, where))
+        with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
+            torch.manual_seed(seed)
+            config = LoraConfig(
+                r=lora.r,
+                lora_alpha=lora.alpha,
+                lora_dropout=lora.dropout,
+                target_modules=LORA_TARGETS,
+            )
+            model = get_peft_model(base, config, adapter_name=AGENTS[0])
+            for agent in AGENTS[1:]:
+                model.add_adapter(agent, config)
+        policy = cls(model, processor)
+        if adapters is not None:
+            policy.load_adapters(adapters)
+        return policy
+
+    @contextmanager
+    def acting(self, agent: str | None) -> Iterator[None]:
+        """Let `agent` (None: the base, adapters off) answer; what is trainable stays as it was."""
+        before = self.agent
+        self._switch(agent)
+        try:
+            yield
+        finally:
+            self._switch(before)
+
+    def train_only(self, *agents: str) -> None:
+        """Make exactly these agents' adapters trainable (none: freeze all)."""
+        for agent in agents:
+            self.adapter_parameters(agent)
+        self._trainable = agents
+        self._restore_trainable()
+
+    def adapter_parameters(self, agent: str) -> dict[str, nn.Parameter]:
+        """One adapter's parameters by their full names, in the model's order."""
+        if agent not in self._parameters:
+            raise VclibError(f"Unknown agent {agent!r}: expected one of {', '.join(AGENTS)}.")
+        return self._parameters[agent]
+
+    def save_adapters(self, folder: str | Path) -> None:
+        """Write `folder/developer` and `folder/critic` in peft's layout."""
+        self.model.save_pretrained(
+            str(folder), selected_adapters=list(AGENTS), save_embedding_layers=False
+        )
+
+    def load_adapters(self, folder: str | Path) -> None:
+        """Read what `save_adapters` wrote, in place: optimizers keep their parameters."""
+        for agent in AGENTS:
+            path = Path(folder) / agent / SAFETENSORS_WEIGHTS_NAME
+            if not path.is_file():
+                raise VclibError(f"No {agent} adapter in {folder}: expected {path}.")
+            state = load_file(path)
+            wanted = {name.replace(f".{agent}.", "."): p for name, p in self._named(agent)}
+            shapes = {name: tuple(p.shape) for name, p in wanted.items()}
+            if shapes != {name: tuple(t.shape) for name, t in state.items()}:
+                raise VclibError(
+                    f"The adapter in {path} does not fit this model: its layers or its rank "
+                    "differ; load it with the model and the LoRA settings that it was made with."
+                )
+            set_peft_model_state_dict(self.model, state, adapter_name=agent)
+        self._restore_trainable()
+
+    def save_merged(self, folder: str | Path, agent: str) -> None:
+        """Write a plain model with one adapter added into its weights, and its processor."""
+        self.adapter_parameters(agent)
+        state = {}
+        for name, tensor in self.base.state_dict().items():
+            if ".lora_" not in name:
+                state[name.replace(".base_layer.", ".")] = tensor
+        for name, module in self.base.named_modules():
+            if hasattr(module, "get_delta_weight") and agent in module.lora_A:
+                weight = state[f"{name}.weight"]
+                delta = module.get_delta_weight(agent)
+                state[f"{name}.weight"] = (weight.float() + delta.float()).to(weight.dtype)
+        self.base.save_pretrained(folder, state_dict=state)
+        self.processor.save_pretrained(folder)
+
+    def encode(self, messages: list[dict[str, Any]], *, thinking: bool = False) -> Prompt:
+        """Encode one conversation as the model's processor does (see `prompts`)."""
+        return self._encoder.encode(messages, thinking=thinking)
+
+    def embed(self, input_ids: Tensor, prompts: Sequence[Prompt]) -> Tensor:
+        """Token embeddings [batch, seq, hidden] with each prompt's image features in their places.
+
+        Row i of `input_ids` [batch, seq] holds prompt i. The vision tower is frozen, so a
+        picture's features are computed once, for as long as a prompt shows it.
+        """
+        images = [image for prompt in prompts for image in prompt.images]
+        is_image = input_ids == self.base.config.image_token_id
+        for row, prompt in zip(is_image, prompts, strict=True):
+            check_image_tokens(int(row.sum()), prompt.images, self._encoder.merge)
+        embeds = self.base.get_input_embeddings()(input_ids)
+        if not images:
+            return embeds
+        features = torch.cat([self._image_features(image) for image in images])
+        return embeds.masked_scatter(is_image[..., None], features.to(embeds.dtype))
+
+    def _image_features(self, image: EncodedImage) -> Tensor:
+        # One picture at a time: its features then never depend on what else is in the batch.
+        features = self._features.get(image)
+        if features is None:
+            with torch.no_grad():
+                output = self.base.model.get_image_features(
+                    image.pixel_values.to(self.device), image.grid_thw[None].to(self.device)
+                )
+            features = self._features[image] = output.pooler_output[0]
+        return features
+
+    def _named(self, agent: str) -> list[tuple[str, nn.Parameter]]:
+        return list(self.adapter_parameters(agent).items())
+
+    def _switch(self, agent: str | None) -> None:
+        if agent is None:
+            self.model.base_model.disable_adapter_layers()
+        else:
+            self.adapter_parameters(agent)
+            self.model.base_model.enable_adapter_layers()
+            self.model.set_adapter(agent)
+        self.agent = agent
+        self._restore_trainable()
+
+    def _restore_trainable(self) -> None:
+        # peft makes whatever it switches to trainable, and unfreezes when adapters come back on.
+        wanted = {name for agent in self._trainable for name in self._parameters[agent]}
+        for name, parameter in self.model.named_parameters():
+            parameter.requires_grad_(name in wanted)
+        trainable = {n for n, p in self.model.named_parameters() if p.requires_grad}
+        assert trainable == wanted, "parameters are trainable that should not be, or the reverse"
+
+
+def _parameters_of(model: PeftModel, agent: str) -> dict[str, nn.Parameter]:
+    return {n: p for n, p in model.named_parameters() if ".lora_" in n and f".{agent}." in n}
+
+
+def _require_on_hub(name: str) -> None:
+    """Fail at once where loading from the hub would retry for half a minute and then fail."""
+    try:
+        if try_to_load_from_cache(name, "config.json") is None:
+            get_hf_file_metadata(hf_hub_url(name, "config.json"))
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise VclibError(
+            f"No model {name!r}: it is neither a folder nor to be had from the hub ({reason}); "
+            "give the folder of a model, or go online to download it."
+        ) from error
+
+
+def _load_base(
+    name: str, device: torch.device, dtype: torch.dtype
+) -> tuple[Qwen3_5ForConditionalGeneration, Any]:
+    try:
+        config = AutoConfig.from_pretrained(name)
+        if config.model_type != "qwen3_5":
+            raise VclibError(
+                f"The model in {name!r} is of type {config.model_type!r}; "
+                "expected 'qwen3_5', a Qwen3.5 with vision."
+            )
+        base, info = Qwen3_5ForConditionalGeneration.from_pretrained(
+            name,
+            dtype=dtype,
+            device_map={"": device} if device.type == "cuda" else None,
+            output_loading_info=True,
+        )
+        processor = AutoProcessor.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise VclibError(
+            f"The model {name!r} cannot be loaded ({reason}); expected a config.json and "
+            "safetensors weights: give another folder, or download the model again."
+        ) from error
+    if info["missing_keys"]:
+        raise VclibError(
+            f"The model {name!r} lacks {len(info['missing_keys'])} weights, "
+            f"{min(info['missing_keys'])} for one: download or export it again."
+        )
+    return base.to(device), processor
+
+
+def _device(device: str) -> torch.device:
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(device)
+
+
+def _dtype(dtype: str, device: torch.device) -> torch.dtype:
+    if dtype != "auto":
+        chosen = getattr(torch, dtype, None)
+        if not isinstance(chosen, torch.dtype):
+            raise VclibError(f"Unknown dtype {dtype!r}: expected auto, float32, bfloat16, float16.")
+        return chosen
+    if device.type != "cuda":
+        return torch.float32
+    # A T4 says that it supports bf16, and emulates it slowly.
+    really = torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.bfloat16 if really else torch.float16
+
+
+def _eos_ids(base: Qwen3_5ForConditionalGeneration, tokenizer: Any) -> list[int]:
+    """Every id that ends a turn: the tokenizer's class default is not the one that chat uses."""
+    found: set[int] = set()
+    configured = (base.generation_config.eos_token_id, base.config.text_config.eos_token_id)
+    for ids in (*configured, tokenizer.eos_token_id, tokenizer.get_vocab().get("<|im_end|>")):
+        found.update([ids] if isinstance(ids, int) else ids or [])
+    return sorted(found)
+
+
+def _suppressed_ids(
+    base: Qwen3_5ForConditionalGeneration, tokenizer: Any, eos_ids: list[int]
+) -> list[int]:
+    """Ids never to be sampled: vision and control tokens, and embeddings that spell nothing."""
+    control = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    config = base.config
+    vision = {
+        config.image_token_id,
+        config.video_token_id,
+        config.vision_start_token_id,
+        config.vision_end_token_id,
+    }
+    unused = set(range(len(tokenizer), config.text_config.vocab_size))
+    return sorted((control | vision | unused) - set(eos_ids))

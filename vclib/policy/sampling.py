@@ -1,0 +1,227 @@
+"""Many generations at once, from prompts of different lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from vclib.errors import VclibError
+from vclib.policy.encoding import Prompt
+from vclib.policy.model import Policy
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """How to generate. Top-k, top-p and penalties are not offered: they would bias the gradient.
+
+    `stop`: texts that end a generation as soon as they are written, such as "</html>".
+    """
+
+    max_new_tokens: int
+    temperature: float = 0.7
+    greedy: bool = False
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.temperature <= 0 or self.max_new_tokens < 1:
+            raise VclibError(
+                f"Cannot sample {self.max_new_tokens} tokens at temperature {self.temperature}: "
+                "both must be positive; for the likeliest token set greedy=True."
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One generation.
+
+    completion_ids: [T], with the EOS if it was sampled; text: without it; truncated: it ended by
+    the limit alone; logprobs: [T], of each sampled id at `temperature` without suppressed ids. In
+    bf16 the cached decoding that made them differs from a full forward (up to 0.1): there, take
+    old log-probabilities from `scoring`.
+    """
+
+    agent: str | None
+    prompt: Prompt
+    completion_ids: Tensor
+    text: str
+    truncated: bool
+    logprobs: Tensor
+    temperature: float
+
+
+@torch.no_grad()
+def sample(
+    policy: Policy,
+    prompts: Sequence[Prompt],
+    agent: str | None,
+    settings: SamplingSettings,
+    generator: torch.Generator | None = None,
+) -> list[Sample]:
+    """Generate one completion for each prompt, in order.
+
+    One uniform number a prompt and a step is drawn from `generator` (on the CPU), whether or not
+    the row goes on, so that a row's luck does not depend on when the others end.
+    """
+    if not prompts:
+        return []
+    policy.model.eval()
+    with policy.acting(agent):
+        ids, logprobs, ended = _decode(policy, prompts, settings, generator)
+    eos = set(policy.eos_ids)
+    samples = []
+    for prompt, row, scores, end in zip(prompts, ids, logprobs, ended, strict=True):
+        words = row[:-1] if row[-1] in eos else row
+        samples.append(
+            Sample(
+                agent=agent,
+                prompt=prompt,
+                completion_ids=torch.tensor(row),
+                text=_text(policy, words),
+                truncated=not end,
+                logprobs=torch.tensor(scores),
+                temperature=settings.temperature,
+            )
+        )
+    return samples
+
+
+def log_softmax(logits: Tensor, temperature: float, suppressed: Tensor) -> Tensor:
+    """The policy's log-probabilities [..., vocab] in fp32: tempered, suppressed ids at -inf."""
+    logits = logits.float().index_fill(-1, suppressed, float("-inf"))
+    return torch.log_softmax(logits / temperature, dim=-1)
+
+
+def _decode(
+    policy: Policy,
+    prompts: Sequence[Prompt],
+    settings: SamplingSettings,
+    generator: torch.Generator | None,
+) -> tuple[list[list[int]], list[list[float]], list[bool]]:
+    count = len(prompts)
+    ids: list[list[int]] = [[] for _ in range(count)]
+    logprobs: list[list[float]] = [[] for _ in range(count)]
+    ended = [False] * count
+    suppressed = torch.tensor(policy.suppressed_ids, device=policy.device)
+    stops = StopStrings(policy, settings.stop)
+    eos = set(policy.eos_ids)
+
+    state, hidden = _prefill(policy, prompts)
+    rows = list(range(count))
+    for step in range(settings.max_new_tokens):
+        scores = log_softmax(policy.base.lm_head(hidden), settings.temperature, suppressed)
+        uniform = torch.rand(count, generator=generator, dtype=torch.float64)[rows]
+        chosen = scores.argmax(-1) if settings.greedy else _draw(scores, uniform)
+        values = scores.gather(-1, chosen[:, None])[:, 0].tolist()
+        for row, token, value in zip(rows, chosen.tolist(), values, strict=True):
+            ids[row].append(token)
+            logprobs[row].append(value)
+            ended[row] = token in eos or stops.reached(ids[row])
+        live = [i for i, row in enumerate(rows) if not ended[row]]
+        if not live or step + 1 == settings.max_new_tokens:
+            break
+        if len(live) < len(rows):
+            index = torch.tensor(live, device=policy.device)
+            state.select(index)
+            chosen, rows = chosen[index], [rows[i] for i in live]
+        hidden = state.advance(policy, chosen)
+    return ids, logprobs, ended
+
+
+@dataclass
+class _State:
+    """The rows that still generate: cache, mask [rows, seq] and next position [rows]."""
+
+    cache: DynamicCache
+    mask: Tensor
+    position: Tensor
+
+    def select(self, index: Tensor) -> None:
+        """Keep these rows, in this order, possibly several times."""
+        self.cache.reorder_cache(index)
+        self.mask, self.position = self.mask[index], self.position[index]
+
+    def advance(self, policy: Policy, tokens: Tensor) -> Tensor:
+        """Feed one token a row and return the last hidden state, [rows, hidden]."""
+        self.mask = torch.cat([self.mask, self.mask.new_ones(len(tokens), 1)], dim=1)
+        output = policy.base.model.language_model(
+            inputs_embeds=policy.base.get_input_embeddings()(tokens[:, None]),
+            position_ids=self.position[None, :, None].expand(3, -1, 1),
+            attention_mask=self.mask,
+            cache=self.cache,
+            use_cache=True,
+        )
+        self.position = self.position + 1
+        return output.last_hidden_state[:, -1]
+
+
+def _prefill(policy: Policy, prompts: Sequence[Prompt]) -> tuple[_State, Tensor]:
+    """Run the prompts, equal ones once, and give every row its copy of the state."""
+    firsts: dict[tuple[object, ...], int] = {}
+    unique: list[Prompt] = []
+    index = []
+    for prompt in prompts:
+        key = (prompt.input_ids.numpy().tobytes(), *(id(image) for image in prompt.images))
+        if key not in firsts:
+            firsts[key] = len(unique)
+            unique.append(prompt)
+        index.append(firsts[key])
+
+    # Left padding with its mask is the one batched layout that linear attention continues from.
+    width = max(map(len, unique))
+    input_ids = torch.full((len(unique), width), policy.pad_id)
+    mask = torch.zeros(len(unique), width, dtype=torch.long)
+    position_ids = torch.zeros(3, len(unique), width, dtype=torch.long)
+    for row, prompt in enumerate(unique):
+        left = width - len(prompt)
+        input_ids[row, left:] = prompt.input_ids
+        mask[row, left:] = 1
+        position_ids[:, row, left:] = prompt.position_ids
+    mask = mask.to(policy.device)
+    output = policy.base.model.language_model(
+        inputs_embeds=policy.embed(input_ids.to(policy.device), unique),
+        position_ids=position_ids.to(policy.device),
+        attention_mask=mask,
+        use_cache=True,
+    )
+    position = torch.tensor([prompt.next_position for prompt in unique], device=policy.device)
+    state = _State(output.cache, mask, position)
+    rows = torch.tensor(index, device=policy.device)
+    state.select(rows)
+    return state, output.last_hidden_state[rows, -1]
+
+
+def _draw(scores: Tensor, uniform: Tensor) -> Tensor:
+    """One draw a row [rows] from log-probabilities [rows, vocab], by inverting the sum."""
+    cumulative = scores.double().exp().cumsum(-1)
+    target = uniform.to(scores.device)[:, None] * cumulative[:, -1:]
+    return torch.searchsorted(cumulative, target, right=True)[:, 0]
+
+
+class StopStrings:
+    """Tells when a row of ids has just written one of some texts."""
+
+    def __init__(self, policy: Policy, stops: tuple[str, ...]) -> None:
+        self.policy = policy
+        self.stops = stops
+        self._pieces: dict[int, str] = {}
+
+    def reached(self, ids: list[int]) -> bool:
+        """True if the last token of `ids` completes a stop text; earlier ones did not."""
+        if not self.stops:
+            return False
+        piece = self._pieces.get(ids[-1])
+        if piece is None:
+            piece = self._pieces[ids[-1]] = _text(self.policy, ids[-1:])
+        for stop in self.stops:
+            # Every token spells at least one byte, so the text lies within as many last tokens.
+            if stop[-1] in piece and stop in _text(self.policy, ids[-len(stop) :]):
+                return True
+        return False
+
+
+def _text(policy: Policy, ids: list[int]) -> str:
+    return policy.tokenizer.decode(ids, clean_up_tokenization_spaces=False)

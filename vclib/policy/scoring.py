@@ -1,0 +1,129 @@
+"""Log-probabilities of sampled ids under the policy, with gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from vclib.policy.model import Policy
+from vclib.policy.sampling import Sample, log_softmax
+
+
+def sequence_logprobs(
+    policy: Policy,
+    samples: Sequence[Sample],
+    agent: str | None,
+    *,
+    temperature: float,
+    with_entropy: bool = False,
+    checkpointing: bool = False,
+    chunk: int = 1024,
+) -> tuple[Tensor, ...]:
+    """log pi of every sampled id under its own prompt, with that prompt's images.
+
+    Returns logprobs [batch, T] (0 where masked) and mask [batch, T] (True up to the first EOS),
+    and with `with_entropy` also the policy's entropy [batch, T] in nats, without gradient.
+    Dropout is off. `checkpointing` computes activations twice to keep few; logits are made for
+    generated positions only, `chunk` at a time, and made again in the backward pass.
+    """
+    policy.model.eval()
+    lengths = [_scored_length(sample, policy.eos_ids) for sample in samples]
+    targets = torch.cat([s.completion_ids[:n] for s, n in zip(samples, lengths, strict=True)])
+    with policy.acting(agent), _recomputing(policy, agent, checkpointing):
+        hidden = _hidden_before(policy, samples, lengths)
+        suppressed = torch.tensor(policy.suppressed_ids, device=policy.device)
+        pieces = [
+            checkpoint(_score_tokens, policy, h, t, temperature, suppressed, use_reentrant=False)
+            for h, t in zip(
+                hidden.split(chunk), targets.to(policy.device).split(chunk), strict=True
+            )
+        ]
+    mask = torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]
+    mask = mask.to(policy.device)
+    logprobs, entropy = (
+        torch.zeros(mask.shape, device=policy.device).masked_scatter(mask, torch.cat(values))
+        for values in zip(*pieces, strict=True)
+    )
+    return (logprobs, mask, entropy) if with_entropy else (logprobs, mask)
+
+
+def micro_batches(samples: Sequence[Sample], token_budget: int) -> list[list[int]]:
+    """Indices in batches of like length, each of at most `token_budget` tokens with padding.
+
+    A sample longer than the budget has a batch of its own.
+    """
+    lengths = [len(s.prompt) + len(s.completion_ids) for s in samples]
+    batches: list[list[int]] = []
+    for i in sorted(range(len(samples)), key=lambda i: -lengths[i]):
+        # Sorted from the longest, the first of a batch gives its width.
+        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= token_budget:
+            batches[-1].append(i)
+        else:
+            batches.append([i])
+    return batches
+
+
+def _scored_length(sample: Sample, eos_ids: list[int]) -> int:
+    ends = torch.isin(sample.completion_ids, torch.tensor(eos_ids)).nonzero()
+    return int(ends[0]) + 1 if len(ends) else len(sample.completion_ids)
+
+
+def _hidden_before(policy: Policy, samples: Sequence[Sample], lengths: list[int]) -> Tensor:
+    """The hidden states that predict each scored id, [sum of lengths, hidden].
+
+    Rows are prompt and completion without a gap, padded on the right: what follows a position
+    cannot touch it, in full attention or linear, so no mask is needed.
+    """
+    sizes = [len(s.prompt) + n - 1 for s, n in zip(samples, lengths, strict=True)]
+    input_ids = torch.full((len(samples), max(sizes)), policy.pad_id)
+    position_ids = torch.zeros(3, len(samples), max(sizes), dtype=torch.long)
+    predicts = torch.zeros(len(samples), max(sizes), dtype=torch.bool)
+    for row, (item, size) in enumerate(zip(samples, sizes, strict=True)):
+        start = len(item.prompt)
+        input_ids[row, :start] = item.prompt.input_ids
+        input_ids[row, start:size] = item.completion_ids[: size - start]
+        position_ids[:, row, :start] = item.prompt.position_ids
+        position_ids[:, row, start:size] = item.prompt.next_position + torch.arange(size - start)
+        predicts[row, start - 1 : size] = True
+    output = policy.base.model.language_model(
+        inputs_embeds=policy.embed(input_ids.to(policy.device), [s.prompt for s in samples]),
+        position_ids=position_ids.to(policy.device),
+        use_cache=False,
+    )
+    return output.last_hidden_state[predicts.to(policy.device)]
+
+
+def _score_tokens(
+    policy: Policy, hidden: Tensor, targets: Tensor, temperature: float, suppressed: Tensor
+) -> tuple[Tensor, Tensor]:
+    scores = log_softmax(policy.base.lm_head(hidden), temperature, suppressed)
+    with torch.no_grad():
+        entropy = torch.special.entr(scores.exp()).sum(-1)
+    return scores.gather(-1, targets[:, None])[:, 0], entropy
+
+
+@contextmanager
+def _recomputing(policy: Policy, agent: str | None, on: bool) -> Iterator[None]:
+    """Checkpoint each layer; a layer does so in train mode only, its children stay in eval mode."""
+
+    def run(layer_forward: Callable[..., Tensor], *args: Tensor) -> Tensor:
+        def forward(*args: Tensor) -> Tensor:
+            # The backward pass comes here again, when another adapter may be switched on.
+            with nullcontext() if policy.agent == agent else policy.acting(agent):
+                return layer_forward(*args)
+
+        return checkpoint(forward, *args, use_reentrant=False)
+
+    layers = policy.base.model.language_model.layers
+    for layer in layers:
+        layer.training = layer.gradient_checkpointing = on
+        layer._gradient_checkpointing_func = run
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.training = layer.gradient_checkpointing = False

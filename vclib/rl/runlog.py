@@ -1,0 +1,174 @@
+"""What a run writes down: rows that a plot or a spreadsheet reads, flushed at every update."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from vclib.errors import VclibError
+
+REWARD_LOG = "reward_log.csv"
+TRAIN_LOG = "train.jsonl"
+DIAGNOSTICS = "diagnostics.jsonl"
+CONFIG = "config.json"
+COLUMNS = ("phase", "episode", "difficulty", "mean_terminal_reward", "mean_steps", "loss")
+PACKAGES = ("vclib", "torch", "transformers", "peft", "accelerate", "playwright", "numpy")
+
+
+@dataclass
+class Meter:
+    """Seconds per stage, tokens drawn and faults met in one update."""
+
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    tokens: int = 0
+    faults: int = 0
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Add the time spent inside to `seconds[name]`."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] += time.perf_counter() - start
+
+
+class RunLog:
+    """The log files of one run, in its folder.
+
+    - `reward_log.csv`: phase, episode (the update, from 1), difficulty, mean_terminal_reward,
+      mean_steps (Developer turns), loss.
+    - `train.jsonl`: iter (the same number), easy, medium, hard, mean (terminal rewards; null for
+      a difficulty that the update did not see), loss.
+    - `diagnostics.jsonl`: everything else that tells a healthy run from a sick one.
+    - `config.json`: settings, the browser that rendered, package versions.
+
+    `after` is the number of updates already done: rows past it, which a killed run may have left,
+    are cut, so that a resumed run's files equal an undisturbed run's. A folder that already holds
+    a run is refused with `VclibError` at 0, unless `overwrite`.
+    """
+
+    def __init__(self, folder: Path, *, after: int = 0, overwrite: bool = False) -> None:
+        self.folder = folder
+        if after == 0 and (folder / TRAIN_LOG).exists() and not overwrite:
+            raise VclibError(
+                f"{folder} already holds a run. Give this one another name (--run NAME), "
+                f"go on with that one (--resume-from {folder}), or set overwrite."
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        _keep(folder / TRAIN_LOG, lambda line: json.loads(line)["iter"] <= after)
+        _keep(folder / DIAGNOSTICS, lambda line: json.loads(line)["iter"] <= after)
+        _keep(folder / REWARD_LOG, lambda line: _episode_of(line) <= after)
+        if not (folder / REWARD_LOG).exists():
+            _append(folder / REWARD_LOG, ",".join(COLUMNS))
+
+    def write_config(self, settings: Mapping[str, Any], **facts: Any) -> None:
+        """Write `config.json`: the settings, the packages' versions and any further facts."""
+        config = {"settings": dict(settings), "packages": package_versions(), **facts}
+        replace_text(self.folder / CONFIG, json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+    def write(
+        self,
+        *,
+        phase: str,
+        iteration: int,
+        by_difficulty: Mapping[str, float],
+        mean: float,
+        mean_steps: float,
+        loss: float,
+        diagnostics: Mapping[str, Any],
+    ) -> None:
+        """Append one update to the three files."""
+        difficulty = next(iter(by_difficulty)) if len(by_difficulty) == 1 else "mixed"
+        cells = (phase, iteration, difficulty, f"{mean:.6f}", f"{mean_steps:.4f}", f"{loss:.6f}")
+        _append(self.folder / REWARD_LOG, ",".join(map(str, cells)))
+        row: dict[str, Any] = {"iter": iteration}
+        for name in ("easy", "medium", "hard"):
+            row[name] = by_difficulty.get(name)
+        row |= {"mean": mean, "loss": loss}
+        _append(self.folder / TRAIN_LOG, json.dumps(row))
+        _append(
+            self.folder / DIAGNOSTICS,
+            json.dumps({"iter": iteration, "phase": phase, **diagnostics}),
+        )
+
+
+def read_rewards(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a run's `reward_log.csv`, with numbers as numbers."""
+    with (folder / REWARD_LOG).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    numbers: dict[str, Callable[[str], Any]] = {"episode": int}
+    for name in ("mean_terminal_reward", "mean_steps", "loss"):
+        numbers[name] = float
+    return [{name: numbers.get(name, str)(cell) for name, cell in row.items()} for row in rows]
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """The rows of `train.jsonl` or `diagnostics.jsonl`."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def package_versions() -> dict[str, str | None]:
+    """Versions of the packages that a run's numbers depend on; None if not installed."""
+    versions: dict[str, str | None] = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = None
+    return versions
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8", newline="") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def _append(path: Path, line: str) -> None:
+    try:
+        with path.open("a", encoding="utf-8", newline="") as file:
+            file.write(line + "\n")
+    except OSError as error:
+        raise VclibError(
+            f"The log {path} could not be written ({error}). Make room on that disk, then go on "
+            "from the last checkpoint with --resume-from."
+        ) from error
+
+
+def _episode_of(line: str) -> int:
+    cells = line.split(",")
+    if len(cells) != len(COLUMNS):
+        raise ValueError("a torn row")
+    return 0 if tuple(cells) == COLUMNS else int(cells[1])
+
+
+def _keep(path: Path, wanted: Callable[[str], bool]) -> None:
+    """Cut the lines that are not wanted, a torn last line among them."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            keep = wanted(line)
+        except (ValueError, IndexError, KeyError):
+            keep = False
+        if keep:
+            kept.append(line + "\n")
+    if kept:
+        replace_text(path, "".join(kept))
+    else:
+        path.unlink()

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from xml.etree.ElementTree import Element
 
 import html5lib
 from rapidfuzz.distance import Indel
@@ -75,7 +76,7 @@ def tree_similarity(a: Markup, b: Markup) -> float:
     return (dice + Indel.normalized_similarity(a.paths, b.paths)) / 2
 
 
-def _walk(root) -> Iterator[tuple[int, str, str]]:
+def _walk(root: Element) -> Iterator[tuple[int, str, str]]:
     """Depth, tag and parent's tag of every element that can be seen, in document order."""
     stack = [(root, 0, "")]
     while stack:

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
 from numpy.typing import ArrayLike
 
 from vclib.env import similarity as sim
+from vclib.env.browser import Box, Render, TextBlock
 from vclib.env.markup import Markup, read_markup, tree_similarity
 from vclib.errors import VclibError
-
-if TYPE_CHECKING:
-    from vclib.env.browser import Box, Render, TextBlock
 
 WEIGHTS = {
     "format": 0.5,
@@ -61,12 +58,8 @@ class Look:
     def __init__(self, render: Render):
         self.render = render
         self.viewport = (render.pixels.shape[1], render.pixels.shape[0])
-        self.texts = sim.visible_texts(render.text_blocks, render.pixels)
-        self.boxes = [
-            box
-            for box in sim.visible_boxes(render.boxes, render.pixels)
-            if not self._is_ground(box)
-        ]
+        self.texts = render.text_blocks
+        self.boxes = [box for box in render.boxes if not self._is_ground(box)]
         self.words = [" ".join(block.text.split()) for block in self.texts]
         self.text_rectangles = sim.rectangles(self.texts)
         self.box_rectangles = sim.rectangles(self.boxes)

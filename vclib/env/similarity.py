@@ -1,4 +1,4 @@
-"""How alike two renders are: what is visible in each, which parts answer each other, how well.
+"""How alike two renders are: which of their parts answer each other, and how well.
 
 Rectangles are float arrays [n, 4] of x, y, width, height in CSS pixels. Colours are sRGB, 0 to 255.
 """
@@ -6,8 +6,6 @@ Rectangles are float arrays [n, 4] of x, y, width, height in CSS pixels. Colours
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
-from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
@@ -15,25 +13,15 @@ from rapidfuzz import fuzz, process
 from scipy.optimize import linear_sum_assignment
 from skimage.color import deltaE_ciede2000, rgb2lab
 
-if TYPE_CHECKING:
-    from vclib.env.browser import Box, TextBlock
+from vclib.env.browser import Box, TextBlock
 
+Moments = tuple[np.ndarray, np.ndarray]
 SSIM_SIZE = (128, 96)
 SSIM_WINDOW = 7
 COLOR_RANGE = 40.0
 """The CIEDE2000 difference from which on two colours have nothing in common."""
 TOLERANCE = 12
 """Two channel values this close are the same paint: blending and rounding move colours a little."""
-
-
-def visible_texts(blocks: Sequence[TextBlock], pixels: np.ndarray) -> list[TextBlock]:
-    """The blocks whose ink can be found in the pixels; the rest counts as absent."""
-    return [block for block in blocks if block.text.strip() and _shows_ink(block, pixels)]
-
-
-def visible_boxes(boxes: Sequence[Box], pixels: np.ndarray) -> list[Box]:
-    """The boxes whose colour can be found in the pixels that they claim."""
-    return [box for box in boxes if _shows_paint(box, pixels)]
 
 
 def same_paint(pixels: np.ndarray, color: Sequence[int]) -> np.ndarray:
@@ -49,43 +37,7 @@ def between_paints(pixels: np.ndarray, a: Sequence[float], b: Sequence[float]) -
 def _within(pixels: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     if not pixels.size:
         return np.zeros(pixels.shape[:2], bool)
-    return cv2.inRange(pixels, low.astype(np.float64), high.astype(np.float64)).view(bool)
-
-
-def _crop(item: TextBlock | Box, pixels: np.ndarray) -> np.ndarray:
-    """The pixels under an item; empty if most of it is off the picture."""
-    height, width = pixels.shape[:2]
-    edges = (item.x, item.y, item.x + item.width, item.y + item.height)
-    if not all(map(isfinite, edges)):
-        return pixels[:0]
-    left, right = (round(min(max(x, 0), width)) for x in edges[::2])
-    top, bottom = (round(min(max(y, 0), height)) for y in edges[1::2])
-    if (right - left) * (bottom - top) < 0.25 * item.width * item.height:
-        return pixels[:0]
-    return pixels[top:bottom, left:right]
-
-
-def _shows_ink(block: TextBlock, pixels: np.ndarray) -> bool:
-    crop = _crop(block, pixels)
-    if not crop.size:
-        return False
-    # The ground that a block reports is not what lies under it where a picture or gradient does.
-    return _has_ink(crop, block.color, block.background) or _has_ink(
-        crop, block.color, np.median(crop[::2, ::2], axis=(0, 1))
-    )
-
-
-def _has_ink(crop: np.ndarray, ink: Sequence[int], ground: Sequence[float]) -> bool:
-    contrast = np.subtract(ink, ground)
-    if np.abs(contrast).max() < 2 * TOLERANCE:
-        return False
-    inked = between_paints(crop, ink, ink - 0.5 * contrast)
-    return 0.01 < np.count_nonzero(inked) / inked.size < 0.95
-
-
-def _shows_paint(box: Box, pixels: np.ndarray) -> bool:
-    painted = same_paint(_crop(box, pixels), box.color)
-    return np.count_nonzero(painted) > 0.01 * painted.size
+    return cv2.inRange(pixels, low.astype(np.float64), high.astype(np.float64)) != 0
 
 
 def rectangles(items: Sequence[TextBlock | Box]) -> np.ndarray:
@@ -139,13 +91,15 @@ def shrink(pixels: np.ndarray) -> np.ndarray:
     return cv2.resize(pixels, SSIM_SIZE, interpolation=cv2.INTER_AREA)
 
 
-def moments(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def moments(image: np.ndarray) -> Moments:
     """Local mean and variance over the SSIM window: [H, W, 3] each."""
     mean = _blur(image)
     return mean, _unbiased(_blur(image * image) - mean * mean)
 
 
-def ssim_map(a: np.ndarray, b: np.ndarray, moments_a=None, moments_b=None) -> np.ndarray:
+def ssim_map(
+    a: np.ndarray, b: np.ndarray, moments_a: Moments | None = None, moments_b: Moments | None = None
+) -> np.ndarray:
     """Structural similarity at each pixel of two images [H, W, 3] in 0..255: [H, W].
 
     The same map as scikit-image's `structural_similarity(..., channel_axis=2, full=True)`, averaged

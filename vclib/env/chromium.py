@@ -1,0 +1,287 @@
+"""A running Chromium and its pages: started, used for one render after another, replaced.
+
+Everything here runs on one event loop, which `browser.Renderer` keeps on a thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from playwright.async_api import Browser, CDPSession, Playwright, Route, async_playwright
+from playwright.async_api import Error as PlaywrightError
+
+from vclib.env.dom import SNAPSHOT_REQUEST
+from vclib.env.fonts import fonts_conf
+from vclib.env.sanitize import HOST, IMAGES, MAX_NODES, SafePage
+from vclib.errors import VclibError
+
+LAUNCH_SECONDS = 30.0
+ATTEMPTS = 3
+# Every document is installed in a window that was opened with this header and keeps its policy.
+# `sandbox` also turns meta refresh, forms, popups and autofocus off.
+POLICY = (
+    f"sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src {IMAGES}; "
+    "base-uri 'none'; form-action 'none'"
+)
+FLAGS = (
+    "--blink-settings=imageAnimationPolicy=2,lazyLoadEnabled=false",
+    "--disable-background-networking",
+    "--disable-checker-imaging",
+    "--disable-component-update",
+    "--disable-dev-shm-usage",
+    "--disable-extensions",
+    "--disable-frame-rate-limit",
+    "--disable-gpu",
+    "--disable-gpu-vsync",
+    "--disable-lcd-text",
+    "--font-render-hinting=none",
+    "--force-color-profile=srgb",
+    "--hide-scrollbars",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--mute-audio",
+    "--no-first-run",
+    "--no-pings",
+    "--proxy-bypass-list=<-loopback>",
+    "--proxy-server=http://127.0.0.1:9",
+)
+Shown = tuple[dict[str, Any], bytes, list[str]]
+
+
+class BrowserPage:
+    """One page of the browser, used for one render after another."""
+
+    def __init__(self, session: CDPSession, width: int, height: int):
+        self.session = session
+        self.clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        self.frame = ""
+        self.close: Callable[[], Awaitable[None]]
+        self.images: dict[str, tuple[str, bytes]] = {}
+        self.loaded = asyncio.Event()
+        self.urls: dict[str, str] = {}
+        self.refused: list[str] = []
+
+    @classmethod
+    async def open(cls, browser: Browser, width: int, height: int) -> BrowserPage:
+        context = await browser.new_context(
+            viewport={"width": width, "height": height}, device_scale_factor=1,
+            java_script_enabled=False, offline=True, accept_downloads=False,
+            service_workers="block", locale="en-US", timezone_id="UTC", color_scheme="light",
+            reduced_motion="reduce", forced_colors="none",
+        )  # fmt: skip
+        page = await context.new_page()
+        session = await context.new_cdp_session(page)
+        self = cls(session, width, height)
+        self.close = context.close
+        await context.route("**/*", self._answer)
+        await page.goto(HOST)
+        session.on("Page.lifecycleEvent", self._on_lifecycle)
+        session.on("Network.requestWillBeSent", self._on_request)
+        session.on("Network.loadingFailed", self._on_failure)
+        await session.send("Page.enable")
+        await session.send("Page.setLifecycleEventsEnabled", {"enabled": True})
+        await session.send("Network.enable")
+        self.frame = (await session.send("Page.getFrameTree"))["frameTree"]["frame"]["id"]
+        return self
+
+    async def _answer(self, route: Route) -> None:
+        url = route.request.url
+        if url == HOST:
+            headers = {"content-type": "text/html", "content-security-policy": POLICY}
+            await route.fulfill(body="<!doctype html>", headers=headers)
+        elif url in self.images:
+            kind, data = self.images[url]
+            await route.fulfill(body=data, content_type=kind)
+        else:
+            await route.abort()
+
+    def _on_lifecycle(self, event: dict[str, Any]) -> None:
+        if event["name"] == "load" and event["frameId"] == self.frame:
+            self.loaded.set()
+
+    def _on_request(self, event: dict[str, Any]) -> None:
+        self.urls[event["requestId"]] = event["request"]["url"]
+
+    def _on_failure(self, event: dict[str, Any]) -> None:
+        url = self.urls.get(event["requestId"], "")
+        if url and url not in (HOST, "data:,"):
+            self.refused.append(url[:200])
+
+    async def show(self, page: SafePage) -> Shown | str:
+        """(DOM snapshot, PNG, addresses that were refused), or why there is nothing to see."""
+        self.images, self.urls, self.refused = page.images, {}, []
+        self.loaded.clear()
+        send = self.session.send
+        await send("Page.setDocumentContent", {"frameId": self.frame, "html": page.html})
+        await self.loaded.wait()
+        # The counter of the process also counts what earlier pages left behind.
+        if (await send("Memory.getDOMCounters"))["nodes"] > 4 * MAX_NODES:
+            await send("DOM.enable")
+            nodes = (await send("DOM.performSearch", {"query": "//node()"}))["resultCount"]
+            await send("DOM.disable")
+            if nodes > MAX_NODES:
+                return f"the page has {nodes} nodes; at most {MAX_NODES} are rendered"
+        snapshot = await send("DOMSnapshot.captureSnapshot", SNAPSHOT_REQUEST)
+        request = {"format": "png", "optimizeForSpeed": True, "clip": self.clip}
+        shot = await send("Page.captureScreenshot", request)
+        return snapshot, base64.b64decode(shot["data"]), self.refused
+
+
+class Chromium:
+    """A running browser, known by its process group."""
+
+    def __init__(self, playwright: Playwright, browser: Browser, group: int):
+        self.playwright, self.browser, self.group = playwright, browser, group
+        self.started = 0
+        self.in_use = 0
+        self.retired = False
+
+    @classmethod
+    async def launch(cls, executable: str, folder: Path) -> Chromium:
+        """Raises VclibError if the browser does not start."""
+        environment: dict[str, str | float | bool] = {
+            **os.environ,
+            "FONTCONFIG_FILE": str(fonts_conf(folder)),
+            "LANG": "C.UTF-8",
+            "TZ": "UTC",
+        }
+        # Where the kernel forbids the sandbox (to root, in some containers), do without.
+        root = hasattr(os, "geteuid") and os.geteuid() == 0
+        playwright = await async_playwright().start()
+        try:
+            for sandbox in (False,) if root else (True, False):
+                try:
+                    browser = await playwright.chromium.launch(
+                        executable_path=executable, args=list(FLAGS), env=environment,
+                        chromium_sandbox=sandbox, timeout=LAUNCH_SECONDS * 1000,
+                        handle_sigint=False, handle_sigterm=False, handle_sighup=False,
+                    )  # fmt: skip
+                    break
+                except PlaywrightError:
+                    if not sandbox:
+                        raise
+            session = await browser.new_browser_cdp_session()
+            processes = (await session.send("SystemInfo.getProcessInfo"))["processInfo"]
+            pid = next(int(p["id"]) for p in processes if p["type"] == "browser")
+            await session.detach()
+            return cls(playwright, browser, os.getpgid(pid) if hasattr(os, "getpgid") else 0)
+        except BaseException as error:
+            await playwright.stop()
+            if isinstance(error, PlaywrightError):
+                raise VclibError(
+                    f"{executable} did not start ({str(error).splitlines()[0]}); run "
+                    "`make browser`, or set VCLIB_CHROMIUM to a Chromium that works."
+                ) from error
+            raise
+
+    def kill(self) -> None:
+        """Ends every process of the browser at once."""
+        if self.group and self.group != os.getpgid(0):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.group, signal.SIGKILL)
+
+    async def close(self) -> None:
+        """Ends the browser politely, then by force, and reaps what was left to this process."""
+        with contextlib.suppress(PlaywrightError, TimeoutError):
+            await asyncio.wait_for(self.browser.close(), 5)
+        self.kill()
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(self.playwright.stop(), 5)
+        with contextlib.suppress(OSError):
+            while self.group and os.waitpid(-self.group, os.WNOHANG)[0]:
+                pass
+
+
+class Engine:
+    """The browser, its pages, and their replacement when they hang, die or grow old."""
+
+    def __init__(
+        self, executable: str, width: int, height: int, concurrency: int, timeout: float, uses: int
+    ):
+        self.executable, self.width, self.height = executable, width, height
+        self.timeout, self.uses = timeout, uses
+        self.folder = Path(tempfile.mkdtemp(prefix="vclib-browser-"))
+        self.chromium: Chromium | None = None
+        self.starting = asyncio.Lock()
+        self.free: asyncio.Queue[tuple[Chromium, BrowserPage] | None] = asyncio.Queue()
+        for _ in range(concurrency):
+            self.free.put_nowait(None)
+
+    async def browser(self) -> Chromium:
+        """The browser that the next render uses."""
+        async with self.starting:
+            old = self.chromium
+            if old and (old.started >= self.uses or not old.browser.is_connected()):
+                await self.retire(old)
+            if self.chromium is None:
+                self.chromium = await Chromium.launch(self.executable, self.folder)
+            return self.chromium
+
+    async def retire(self, chromium: Chromium) -> None:
+        """The browser takes no new render, and ends with the last that it has."""
+        if self.chromium is chromium:
+            self.chromium = None
+        if not chromium.retired:
+            chromium.retired = True
+            if chromium.in_use == 0:
+                await chromium.close()
+
+    async def show(self, page: SafePage) -> Shown | str:
+        """What the page shows, or why it cannot be shown.
+
+        A page that is not ready in time is tried twice; one whose browser dies, which may be
+        another page's doing, ATTEMPTS times.
+        """
+        held = await self.free.get()
+        slow, reason = 0, ""
+        try:
+            for _ in range(ATTEMPTS):
+                chromium = await self.browser()
+                chromium.started += 1
+                chromium.in_use += 1
+                try:
+                    if held is None or held[0] is not chromium:
+                        opening = BrowserPage.open(chromium.browser, self.width, self.height)
+                        held = chromium, await asyncio.wait_for(opening, LAUNCH_SECONDS)
+                    return await asyncio.wait_for(held[1].show(page), self.timeout)
+                except TimeoutError:
+                    await self.drop(chromium, held)
+                    held, slow = None, slow + 1
+                    if slow == 2:
+                        return f"the page was not ready after {self.timeout:g} s, twice"
+                except PlaywrightError as error:
+                    held, reason = None, str(error).splitlines()[0]
+                    await self.retire(chromium)
+                finally:
+                    chromium.in_use -= 1
+                    if chromium.retired and chromium.in_use == 0:
+                        await chromium.close()
+            return f"the browser failed {ATTEMPTS} times ({reason or 'it gave no answer'})"
+        except BaseException:
+            held = None
+            raise
+        finally:
+            self.free.put_nowait(held)
+
+    async def drop(self, chromium: Chromium, held: tuple[Chromium, BrowserPage] | None) -> None:
+        """Closes a page that hangs; where that does not work, ends its browser."""
+        try:
+            if held is None or held[0] is not chromium:
+                raise TimeoutError
+            await asyncio.wait_for(held[1].close(), 2)
+        except (PlaywrightError, TimeoutError):
+            chromium.kill()
+            await self.retire(chromium)
+
+    async def close(self) -> None:
+        if self.chromium:
+            await self.retire(self.chromium)
+        shutil.rmtree(self.folder, ignore_errors=True)

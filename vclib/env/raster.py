@@ -1,0 +1,87 @@
+"""Rectangles, colours and crops of pixels."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import numpy as np
+
+Color = tuple[int, int, int]
+Rect = tuple[float, float, float, float]  # left, top, right, bottom
+MIN_BOX_CONTRAST = 6  # largest channel difference
+
+
+@cache
+def parse_color(css: str) -> tuple[Color, float] | None:
+    """A computed `rgb(…)`, `rgba(…)` or `color(srgb …)` as colour and alpha, else None."""
+    if css.startswith("rgb"):
+        scale = 1.0
+    elif css.startswith("color(srgb "):
+        scale = 255.0
+    else:
+        return None
+    numbers = [float(n) for n in re.findall(r"-?\d*\.?\d+(?:e-?\d+)?", css)]
+    r, g, b = (round(min(255.0, max(0.0, n * scale))) for n in numbers[:3])
+    return (r, g, b), numbers[3] if len(numbers) > 3 else 1.0
+
+
+@cache
+def parse_px(css: str) -> float:
+    """A computed length in pixels; 0 for what is none."""
+    return float(css[:-2]) if css.endswith("px") else 0.0
+
+
+def intersect(a: Rect, b: Rect) -> Rect:
+    """The common part; of negative width or height where there is none."""
+    return max(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2]), min(a[3], b[3])
+
+
+def area(rect: Rect) -> float:
+    """0 for an empty rectangle."""
+    return max(0.0, rect[2] - rect[0]) * max(0.0, rect[3] - rect[1])
+
+
+def overlaps(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Areas that rectangles [n, 4] and [m, 4] have in common: [n, m]."""
+    low, high = np.maximum(a[:, None, :2], b[:, :2]), np.minimum(a[:, None, 2:], b[:, 2:])
+    return np.clip(high - low, 0, None).prod(-1)
+
+
+def cut(pixels: np.ndarray, rect: Rect, *, sparse: bool = False) -> np.ndarray:
+    """The pixels of a rectangle; a grid of at most about 4,000 of them if sparse."""
+    left, top = max(0, int(rect[0])), max(0, int(rect[1]))
+    crop = pixels[top : int(np.ceil(rect[3])), left : int(np.ceil(rect[2]))]
+    if not sparse:
+        return crop
+    return crop[:: max(1, crop.shape[0] // 64), :: max(1, crop.shape[1] // 64)]
+
+
+def mode(crop: np.ndarray) -> Color:
+    """The commonest colour."""
+    step = max(1, crop.shape[1] // 96)
+    packed = crop[:, ::step].reshape(-1, 3).astype(np.int32) @ np.array([65536, 256, 1])
+    values, counts = np.unique(packed, return_counts=True)
+    value = int(values[counts.argmax()])
+    return value >> 16, value >> 8 & 255, value & 255
+
+
+def median(crop: np.ndarray) -> Color:
+    """The middle of each channel."""
+    return rounded(np.median(crop[::2, ::2] if crop.size > 12_000 else crop, (0, 1)))
+
+
+def blend(over: Color, alpha: float, under: Color) -> Color:
+    """What shows where one colour is painted over another."""
+    return rounded(np.array(over) * alpha + np.array(under) * (1 - alpha))
+
+
+def rounded(value: np.ndarray) -> Color:
+    """Three channels, 0 to 255, as whole numbers."""
+    r, g, b = (round(float(channel)) for channel in value)
+    return r, g, b
+
+
+def differs(a: Color, b: Color) -> bool:
+    """Whether an eye could tell a box of one colour on the other."""
+    return max(abs(x - y) for x, y in zip(a, b, strict=True)) > MIN_BOX_CONTRAST

@@ -1,0 +1,221 @@
+"""What can really be seen of a page.
+
+The snapshot says what should be there; only the pixels say whether it shows. A piece of text
+counts when both agree, so that text which is covered, washed out, masked or drawn in the colour
+of its ground counts as absent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from vclib.env.boxes import MIN_OPACITY, Box, page_background, read_boxes
+from vclib.env.dom import Element, Fragment, Snapshot, read_elements, read_fragments
+from vclib.env.raster import Color, Rect, area, cut, intersect, mode, overlaps, parse_color, rounded
+from vclib.env.sanitize import MAX_NODES
+
+MAX_TEXTS = 1_000
+MIN_FONT_SIZE = 4.0  # px; below this nothing can be read
+MIN_CONTRAST = 24.0  # largest channel difference between text and its ground
+MIN_INK = 0.3  # how far from its ground towards its colour a pixel of text must be
+
+
+@dataclass(frozen=True)
+class TextBlock:
+    """Text that can be read in the picture; rectangle and font size in pixels of the viewport.
+
+    color is the text's as it shows, background the commonest colour behind it, both 0 to 255.
+    """
+
+    text: str
+    x: float
+    y: float
+    width: float
+    height: float
+    color: Color
+    background: Color
+    font_size: float
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The visible contents of a page; page_height in pixels."""
+
+    text_blocks: tuple[TextBlock, ...]
+    boxes: tuple[Box, ...]
+    background: Color
+    page_height: int
+
+
+@dataclass
+class Seen:
+    """A fragment of text that shows, with the part and the colours that do."""
+
+    text: str
+    rect: Rect
+    element: Element
+    color: Color
+    background: Color
+
+
+def visible_contents(answer: dict[str, Any], pixels: np.ndarray) -> Contents | str:
+    """Visible text, boxes and ground of a page, or why it is too large to say.
+
+    answer: of DOMSnapshot.captureSnapshot with SNAPSHOT_REQUEST; pixels: uint8 RGB [H, W, 3] of
+    the viewport.
+    """
+    snapshot = Snapshot(answer)
+    if len(snapshot.parents) > MAX_NODES:
+        return f"the page has {len(snapshot.parents)} nodes; at most {MAX_NODES} are rendered"
+    height, width = pixels.shape[:2]
+    elements = read_elements(snapshot, width, height)
+    background = page_background(elements, pixels)
+    covers = Covers(elements)
+    seen: list[Seen] = []
+    for fragment in read_fragments(snapshot, elements):
+        part = _unclipped(fragment)
+        if part and len(seen) < MAX_TEXTS and not covers.hide(part):
+            proved = _prove(part, pixels)
+            seen += [proved] if proved else []
+    return Contents(
+        tuple(_join(_without_stacked(seen))),
+        tuple(read_boxes(elements, background, pixels)),
+        background,
+        snapshot.height,
+    )
+
+
+def _unclipped(fragment: Fragment) -> Fragment | None:
+    """The part of the text that is in the viewport and not cut off by an ancestor."""
+    element, text, rect = fragment.element, fragment.text, fragment.rect
+    width, height = rect[2] - rect[0], rect[3] - rect[1]
+    letters = len("".join(text.split()))
+    if (
+        not letters
+        or element.style["visibility"] != "visible"
+        or element.opacity <= MIN_OPACITY
+        or element.font_size < MIN_FONT_SIZE
+        or height < MIN_FONT_SIZE
+        # Letters heaped on one another by negative spacing cannot be read.
+        or width < 0.1 * height * letters
+    ):
+        return None
+    shown = intersect(rect, element.inner_clip)
+    if area(shown) <= 0 or shown[3] - shown[1] < 0.5 * height:
+        return None
+    if shown[2] - shown[0] < 0.98 * width:
+        start = round(len(text) * (shown[0] - rect[0]) / width)
+        text = text[start : start + round(len(text) * (shown[2] - shown[0]) / width)]
+    return Fragment(text, shown, element) if text.strip() else None
+
+
+class Covers:
+    """Opaque elements, which hide the text that they are painted over."""
+
+    def __init__(self, elements: dict[int, Element]):
+        opaque = [element for element in elements.values() if self._is_opaque(element)]
+        rects = [intersect(element.rect, element.clip) for element in opaque]
+        self.rects = np.array(rects, np.float32).reshape(-1, 4)
+        self.paint = np.array([element.paint for element in opaque])
+
+    @staticmethod
+    def _is_opaque(element: Element) -> bool:
+        ground = parse_color(element.style["background-color"])
+        return (
+            ground is not None
+            and ground[1] * element.opacity > 0.95
+            and element.style["visibility"] == "visible"
+            and not element.altered
+            and "text" not in element.style["background-clip"]
+            and element.name not in ("HTML", "BODY")
+        )
+
+    def hide(self, fragment: Fragment) -> bool:
+        later = self.rects[self.paint > fragment.element.paint]
+        rect = np.array([fragment.rect], np.float32)
+        return bool(len(later)) and bool(overlaps(rect, later).max() > 0.5 * area(fragment.rect))
+
+
+def _text_color(element: Element) -> tuple[Color, float] | None:
+    """Colour and alpha that the text should have, or None where only the pixels can tell."""
+    in_svg = element.name in ("text", "tspan", "textPath")
+    parsed = parse_color(element.style["fill" if in_svg else "-webkit-text-fill-color"])
+    if parsed is None or element.altered:
+        return None
+    at: Element | None = element
+    while parsed[1] < 0.5 and at:
+        if "text" in at.style["background-clip"]:
+            return None
+        at = at.parent
+    return parsed[0], parsed[1] * element.opacity
+
+
+def _prove(fragment: Fragment, pixels: np.ndarray) -> Seen | None:
+    """The text with the colours that are really there, or None where there is no ink of it."""
+    crop = cut(pixels, fragment.rect)
+    if crop.size == 0:
+        return None
+    ground = np.array(mode(crop), np.float32)
+    difference = crop.astype(np.float32) - ground
+    claimed = _text_color(fragment.element)
+    if claimed is None:
+        contrast = np.abs(difference).max(-1)
+        ink = contrast > max(MIN_CONTRAST, 0.5 * float(contrast.max()))
+        shows = np.median(crop[ink], 0) if ink.any() else ground
+    else:
+        shows = ground + (np.array(claimed[0], np.float32) - ground) * claimed[1]
+        towards = shows - ground
+        if np.abs(towards).max() < MIN_CONTRAST:
+            return None
+        # Antialiased text lies on the line between the two colours.
+        along = difference @ towards / (towards @ towards)
+        off = difference - along[..., None] * towards
+        ink = (along > MIN_INK) & ((off**2).sum(-1) < 0.16 * (towards @ towards))
+    letters = len("".join(fragment.text.split()))
+    size = min(fragment.element.font_size, fragment.rect[3] - fragment.rect[1])
+    if ink.sum() < max(2.0, 0.012 * size * size * letters):
+        return None
+    return Seen(fragment.text, fragment.rect, fragment.element, rounded(shows), rounded(ground))
+
+
+def _without_stacked(seen: list[Seen]) -> list[Seen]:
+    """Of texts that stand on one another only one can own the ink: the plain one painted last."""
+    if len(seen) < 2:
+        return seen
+    rects = np.array([text.rect for text in seen], np.float32)
+    areas = np.array([area(text.rect) for text in seen])
+    stacked = overlaps(rects, rects) > 0.5 * np.minimum(areas[:, None], areas)
+    rank = [(not text.element.altered, text.element.paint, i) for i, text in enumerate(seen)]
+    dropped: set[int] = set()
+    for i, j in np.argwhere(np.triu(stacked, 1)):
+        if i not in dropped and j not in dropped:
+            dropped.add(int(i if rank[i] < rank[j] else j))
+    return [text for i, text in enumerate(seen) if i not in dropped]
+
+
+def _join(seen: list[Seen]) -> list[TextBlock]:
+    """Consecutive fragments of one block element make one block of text."""
+    runs: list[list[Seen]] = []
+    for text in seen:
+        if not runs or runs[-1][-1].element.block is not text.element.block:
+            runs.append([])
+        runs[-1].append(text)
+    blocks = []
+    for run in runs:
+        words = run[0].text
+        for before, after in pairwise(run):
+            same_line = after.rect[1] < before.rect[3] and before.rect[1] < after.rect[3]
+            close = after.rect[0] - before.rect[2] < 0.2 * after.element.font_size
+            words += ("" if same_line and close else " ") + after.text
+        main = max(run, key=lambda text: len(text.text))
+        left, top = (min(text.rect[i] for text in run) for i in (0, 1))
+        right, bottom = (max(text.rect[i] for text in run) for i in (2, 3))
+        look = main.color, main.background, main.element.font_size
+        blocks.append(
+            TextBlock(" ".join(words.split()), left, top, right - left, bottom - top, *look)
+        )
+    return blocks

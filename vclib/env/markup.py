@@ -21,13 +21,14 @@ UNSEEN_TAGS = {"head", "title", "meta", "link", "style", "script", "base", "nosc
 class Markup:
     """The facts about one HTML text: two grades in [0, 1], and the tree of its visible elements.
 
-    `paths` is the tree in document order, one `depth/tag` an element. `failure` says why the text
+    `tags` are the visible elements' tags in the order in which they open (`p`) and close (`/p`),
+    `edges` counts the pairs of a parent's and a child's tag. `failure` says why the text
     could not be parsed; the grades and the tree are then 0 and empty.
     """
 
     format: float
     validity: float
-    paths: tuple[str, ...]
+    tags: tuple[str, ...]
     edges: Counter[tuple[str, str]]
     failure: str | None = None
 
@@ -39,12 +40,12 @@ def read_markup(html: str) -> Markup:
     # is the answer's fault and must cost it its grades, not stop the run.
     try:
         root = parser.parse(html)
-        nodes = list(_walk(root))
+        steps = list(_walk(root))
     except Exception as error:
         return Markup(format_grade(html), 0.0, (), Counter(), f"{type(error).__name__}: {error}")
-    paths = tuple(f"{depth}/{tag}" for depth, tag, _ in nodes)
-    edges = Counter((parent, tag) for _, tag, parent in nodes)
-    return Markup(format_grade(html), validity_grade(html, len(parser.errors)), paths, edges)
+    tags = tuple(tag for tag, _ in steps)
+    edges = Counter((parent, tag) for tag, parent in steps if parent)
+    return Markup(format_grade(html), validity_grade(html, len(parser.errors)), tags, edges)
 
 
 def format_grade(html: str) -> float:
@@ -68,21 +69,22 @@ def validity_grade(html: str, errors: int) -> float:
 
 
 def tree_similarity(a: Markup, b: Markup) -> float:
-    """Likeness of two trees in [0, 1]: Dice of parent-child pairs, and order of tag paths."""
-    if not a.paths and not b.paths:
+    """Likeness of two trees in [0, 1]: Dice of parent-child pairs, and order of the tags."""
+    if not a.tags and not b.tags:
         return 1.0
-    common = sum((a.edges & b.edges).values())
-    dice = 2 * common / max(1, len(a.paths) + len(b.paths))
-    return (dice + Indel.normalized_similarity(a.paths, b.paths)) / 2
+    common = (a.edges & b.edges).total()
+    dice = 2 * common / max(1, a.edges.total() + b.edges.total())
+    return (dice + Indel.normalized_similarity(a.tags, b.tags)) / 2
 
 
-def _walk(root: Element) -> Iterator[tuple[int, str, str]]:
-    """Depth, tag and parent's tag of every element that can be seen, in document order."""
-    stack = [(root, 0, "")]
+def _walk(root: Element) -> Iterator[tuple[str, str]]:
+    """Tag and parent's tag of each element that can be seen, then its closing tag and nothing."""
+    stack: list[tuple[Element | str, str]] = [(root, "")]
     while stack:
-        node, depth, parent = stack.pop()
-        if not isinstance(node.tag, str) or node.tag in UNSEEN_TAGS:
-            continue
-        if parent:
-            yield depth, node.tag, parent
-        stack += [(child, depth + 1, node.tag) for child in reversed(node)]
+        node, parent = stack.pop()
+        if isinstance(node, str):
+            yield node, ""
+        elif isinstance(node.tag, str) and node.tag not in UNSEEN_TAGS:
+            yield node.tag, parent
+            stack.append((f"/{node.tag}", ""))
+            stack += [(child, node.tag) for child in reversed(node)]

@@ -48,7 +48,7 @@ browser: setup  ## get a browser, if this machine has none that works
 
 setup: .venv/installed  ## make .venv and install what pyproject.toml names
 
-.venv/installed: pyproject.toml tools/make_venv.sh
+.venv/installed: pyproject.toml
 	@sh tools/make_venv.sh '$(PYTHON)'
 	$(PY) -m pip install $(PIP_FLAGS) -e '.[server,notebooks,dev]'
 	@touch .venv/installed

@@ -102,12 +102,21 @@ def random_page(difficulty: str, rng: random.Random) -> BlockPage:
     else:
         columns = [1] * rng.choice((2, 3)) + [rng.choice((2, 3)), 3]
     rng.shuffle(columns)
-    heights = _heights(len(columns), rng)
-    rows = tuple(
-        Row(height, tuple(random_cell(n, rng) for _ in range(n)))
-        for n, height in zip(columns, heights, strict=True)
-    )
-    return BlockPage(rng.choice(GROUNDS), rows)
+    rows: list[Row] = []
+    for n, height in zip(columns, _heights(len(columns), rng), strict=True):
+        above = {cell.background for cell in rows[-1].cells} if rows else set()
+        rows.append(Row(height, _random_cells(n, above, rng)))
+    return BlockPage(rng.choice(GROUNDS), tuple(rows))
+
+
+def _random_cells(n: int, above: set[str], rng: random.Random) -> tuple[Cell, ...]:
+    # Neighbours differ in colour: between two alike no one could see where a row ends.
+    cells: list[Cell] = []
+    while len(cells) < n:
+        cell = random_cell(n, rng)
+        if cell.background not in above | {other.background for other in cells}:
+            cells.append(cell)
+    return tuple(cells)
 
 
 def random_cell(columns: int, rng: random.Random) -> Cell:

@@ -1,0 +1,418 @@
+"""Pre-training of vc-tiny on pages that are drawn as it goes.
+
+Three jobs: write (screenshot → HTML), revise (screenshot, last HTML, critique → HTML) and
+criticise (reference, render or two → critique or DONE). The first part of the run trains the eyes
+on careful pages alone; then come all three jobs with uneven demonstrations, and drafts that the
+model itself wrote, so that it learns from its own mistakes too.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import queue
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from vclib.env.sheet import Sheet
+from vclib.env.synth import DIFFICULTIES, BlockPage, parse_html, random_page, split_of, to_html
+from vclib.errors import VclibError
+from vclib.policy import prompts, tiny
+from vclib.rl import demonstrations as demos
+
+JOBS = ("write", "revise", "criticise")
+
+
+@dataclass(frozen=True)
+class PretrainSettings:
+    """What makes a checkpoint; with the code, it makes it again."""
+
+    output: str
+    steps: int = 2400
+    batch_size: int = 16
+    eyes: float = 0.45  # share of the steps on careful pages alone
+    job_shares: tuple[float, ...] = (0.4, 0.3, 0.3)
+    own_draft_share: float = 0.4  # of drafts, once the model has written some
+    own_drafts_every: int = 300  # steps
+    learning_rate: float = 1.5e-3
+    weight_decay: float = 0.02
+    warmup: int = 100
+    decay: float = 0.25  # share of the steps over which the rate falls to nothing
+    hidden: int = 192
+    layers: tuple[str, ...] = ("full", "linear", "full", "full")
+    vision_hidden: int = 128
+    vision_depth: int = 3
+    vocab_size: int = 768
+    seed: int = 0
+    threads: int = 1
+    checkpoint_every: int = 100
+
+
+@dataclass
+class Example:
+    """One demonstration: pictures (uint8 RGB, [H, W, 3]), prompt messages, and the answer."""
+
+    job: str
+    pictures: list[np.ndarray]
+    messages: prompts.Messages
+    answer: str
+
+
+@dataclass
+class _Plan:
+    """An example before its pages are drawn."""
+
+    job: str
+    reference: BlockPage
+    answer: str
+    drafts: list[BlockPage] = field(default_factory=list)
+    draft_html: str = ""
+    critique: str | None = None
+
+
+def plan_example(
+    job: str, rng: random.Random, *, eyes: bool, own_drafts: list[tuple[BlockPage, str]], share: float
+) -> _Plan:
+    """Draw a page, a draft of it and the demonstrated answer for one job."""
+    if job == "write":
+        page = _draw(rng)
+        writer = "careful" if eyes else demos.choose(demos.WRITERS, rng)
+        return _Plan(job, page, to_html(page if eyes else demos.write(page, writer, rng)))
+    if own_drafts and rng.random() < share:
+        page, html = rng.choice(own_drafts)
+        draft = parse_html(html)
+    else:
+        page = _draw(rng)
+        draft = demos.write(page, demos.choose(demos.WRITERS, rng), rng)
+        html = to_html(draft)
+    assert draft is not None
+    lines = demos.differences(page, draft)
+    if job == "revise":
+        if rng.random() < 0.15:
+            fresh = demos.write(page, demos.choose(demos.WRITERS, rng), rng)
+            answer = draft if rng.random() < 0.5 else fresh
+            return _Plan(job, page, to_html(answer), draft_html=html)
+        text = demos.critique(lines) if lines else demos.criticise(page, draft, "guessing", rng)
+        revised = demos.revise(draft, text, demos.choose(demos.REVISERS, rng), rng)
+        return _Plan(job, page, to_html(revised), draft_html=html, critique=text)
+    critic = demos.choose(demos.CRITICS, rng)
+    if rng.random() < 0.4:
+        said = demos.criticise(page, draft, demos.choose(demos.CRITICS, rng), rng)
+        if said != demos.DONE:
+            later = demos.revise(draft, said, demos.choose(demos.REVISERS, rng), rng)
+            answer = demos.criticise(page, later, critic, rng)
+            return _Plan(job, page, answer, drafts=[draft, later], critique=said)
+    if rng.random() < 0.1:
+        draft = page
+    return _Plan(job, page, demos.criticise(page, draft, critic, rng), drafts=[draft])
+
+
+def _draw(rng: random.Random) -> BlockPage:
+    while True:
+        page = random_page(rng.choice(DIFFICULTIES), rng)
+        if split_of(page) == "train":
+            return page
+
+
+def draw_examples(plans: list[_Plan], sheet: Sheet) -> list[Example]:
+    """Render the pages of many plans, 64 to a screenshot, and write out their prompts."""
+    pages = [page for plan in plans for page in (plan.reference, *plan.drafts)]
+    htmls = [to_html(page) for page in pages]
+    shots = np.concatenate([sheet.draw(htmls[i : i + 64]) for i in range(0, len(htmls), 64)])
+    examples, start = [], 0
+    for plan in plans:
+        pictures = list(shots[start : start + 1 + len(plan.drafts)])
+        start += len(pictures)
+        if plan.job == "write":
+            messages = prompts.developer_first(pictures[0])
+        elif plan.job == "revise":
+            messages = prompts.developer_revision(pictures[0], plan.draft_html, plan.critique)
+        elif len(pictures) == 2:
+            messages = prompts.critic_first(*pictures)
+        else:
+            messages = prompts.critic_again(*pictures, plan.critique or "")
+        examples.append(Example(plan.job, pictures, messages, plan.answer))
+    return examples
+
+
+def _produce(settings: PretrainSettings, first: int, out: Any, drafts_in: Any) -> None:
+    """Make batches in a process of its own: a pool of eight is drawn, sorted and shuffled."""
+    sheet, own_drafts = Sheet(), []
+    step, pool = first, 8
+    while step < settings.steps:
+        rng = random.Random(f"pretrain/{settings.seed}/{step}")
+        while True:
+            try:
+                own_drafts = drafts_in.get_nowait()
+            except queue.Empty:
+                break
+        eyes = step < settings.eyes * settings.steps
+        plans = []
+        for _ in range(pool * settings.batch_size):
+            job = "write" if eyes else rng.choices(JOBS, settings.job_shares)[0]
+            plan = plan_example(
+                job, rng, eyes=eyes, own_drafts=own_drafts, share=settings.own_draft_share
+            )
+            plans.append(plan)
+        plans.sort(key=lambda plan: (plan.job, len(plan.drafts), len(plan.answer)))
+        examples = draw_examples(plans, sheet)
+        size = settings.batch_size
+        batches = [examples[i : i + size] for i in range(0, len(examples), size)]
+        rng.shuffle(batches)
+        for batch in batches:
+            out.put(batch)
+        step += pool
+    out.put(None)
+
+
+def patchify(pictures: list[np.ndarray]) -> torch.Tensor:
+    """What the image processor makes of pictures that need no resizing, all at once.
+
+    uint8 [H, W, 3] with H and W multiples of 32 → float [patches, 1536], scaled to [-1, 1].
+    """
+    patches = []
+    for shape in dict.fromkeys(picture.shape for picture in pictures):
+        if any(picture.shape != shape for picture in pictures):
+            raise ValueError("patchify takes pictures of one size")
+    batch = np.stack(pictures)
+    n, height, width, _ = batch.shape
+    tiles = batch.reshape(n, height // 32, 2, 16, width // 32, 2, 16, 3)
+    tiles = tiles.transpose(0, 1, 4, 2, 5, 7, 3, 6)
+    patches = torch.from_numpy(np.ascontiguousarray(tiles)).float().div_(127.5).sub_(1)
+    once = patches.reshape(-1, 3, 1, 16, 16)
+    return once.expand(-1, -1, 2, -1, -1).reshape(-1, 1536)
+
+
+def collate(examples: list[Example], processor: Any) -> dict[str, torch.Tensor]:
+    """Left-padded prompts with right-padded answers, and labels over the answers alone."""
+    tokenizer = processor.tokenizer
+    height, width = examples[0].pictures[0].shape[:2]
+    image_tokens = processor.image_token * (height * width // 32**2)
+    image_prompts = []
+    for example in examples:
+        text = processor.apply_chat_template(
+            example.messages, add_generation_prompt=True, enable_thinking=False
+        )
+        image_prompts.append(text.replace(processor.image_token, image_tokens))
+    prompt_ids = tokenizer(image_prompts).input_ids
+    answer_ids = [
+        [*ids, tokenizer.eos_token_id]
+        for ids in tokenizer([example.answer for example in examples]).input_ids
+    ]
+    left, right = max(map(len, prompt_ids)), max(map(len, answer_ids))
+    input_ids = torch.full((len(examples), left + right), tokenizer.pad_token_id)
+    attention_mask = torch.zeros_like(input_ids)
+    labels = torch.full_like(input_ids, -100)
+    for row, (prompt, answer) in enumerate(zip(prompt_ids, answer_ids, strict=True)):
+        start, end = left - len(prompt), left + len(answer)
+        input_ids[row, start:end] = torch.tensor(prompt + answer)
+        attention_mask[row, start:end] = 1
+        labels[row, left:end] = torch.tensor(answer)
+    pictures = [picture for example in examples for picture in example.pictures]
+    grid = torch.tensor([[1, height // 16, width // 16]]).repeat(len(pictures), 1)
+    return {
+        "input_ids": input_ids,
+        "attention_mask": attention_mask,
+        "mm_token_type_ids": (input_ids == processor.image_token_id).int(),
+        "pixel_values": patchify(pictures),
+        "image_grid_thw": grid,
+        "labels": labels,
+    }
+
+
+def answer_loss(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, float]:
+    """Mean cross-entropy over the answers' tokens, and the share of tokens predicted right."""
+    labels = batch["labels"]
+    inputs = {key: value for key, value in batch.items() if key != "labels"}
+    hidden = model.model(**inputs, use_cache=False).last_hidden_state[:, :-1]
+    wanted = labels[:, 1:] != -100
+    logits = model.lm_head(hidden[wanted])
+    targets = labels[:, 1:][wanted]
+    accuracy = (logits.argmax(-1) == targets).float().mean().item()
+    return F.cross_entropy(logits, targets), accuracy
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum, orthogonalised by a Newton-Schulz iteration in fp32, for matrices.
+
+    `torch.optim.Muon` iterates in bf16, which a CPU without bf16 units does hundreds of times
+    slower. Jordan et al. (2024), with the step size of Liu et al. (2025), section 2.2.
+    """
+
+    def __init__(self, parameters: Any, lr: float, weight_decay: float, momentum: float = 0.95):
+        super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        """Update every matrix that has a gradient."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                if not state:
+                    state["momentum"] = torch.zeros_like(parameter)
+                buffer = state["momentum"].lerp_(parameter.grad, 1 - group["momentum"])
+                update = _orthogonalise(parameter.grad.lerp(buffer, group["momentum"]))
+                parameter.mul_(1 - group["lr"] * group["weight_decay"])
+                parameter.add_(update, alpha=-0.2 * group["lr"] * max(parameter.shape) ** 0.5)
+
+
+def _orthogonalise(matrix: torch.Tensor, steps: int = 5) -> torch.Tensor:
+    a, b, c = 3.4445, -4.7750, 2.0315
+    x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
+    x = x / (x.norm() + 1e-7)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.T if matrix.shape[0] > matrix.shape[1] else x
+
+
+def make_optimizers(model: Any, settings: PretrainSettings) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices inside the layers, AdamW for the rest."""
+    matrices, rest = [], []
+    for name, parameter in model.named_parameters():
+        inside = "layers." in name or "blocks." in name or "merger." in name
+        (matrices if inside and parameter.ndim == 2 else rest).append(parameter)
+    rate, decay = settings.learning_rate, settings.weight_decay
+    return [
+        Muon(matrices, lr=rate, weight_decay=decay),
+        torch.optim.AdamW(rest, lr=rate, weight_decay=decay, betas=(0.9, 0.98)),
+    ]
+
+
+def rate_at(step: int, settings: PretrainSettings) -> float:
+    """Warm up, hold, then fall to a twentieth: a factor on the learning rate."""
+    start = settings.steps * (1 - settings.decay)
+    falling = max(0.0, (step - start) / (settings.steps - start))
+    return min(1.0, (step + 1) / settings.warmup) * (1 - 0.95 * falling)
+
+
+def train_tokenizer(seed: int, vocab_size: int) -> Any:
+    """Train the tokenizer on pages, critiques and prompts."""
+    rng = random.Random(f"tokenizer/{seed}")
+    pages = [_draw(rng) for _ in range(4000)]
+    texts = [to_html(page) for page in pages] + demos.corpus(pages, rng)
+    words = [prompts.WRITE, prompts.REVISE, prompts.CRITICISE, prompts.CRITICISE_AGAIN]
+    return tiny.build_tokenizer(texts + words * 50, vocab_size)
+
+
+def pretrain(settings: PretrainSettings, *, resume: bool = False) -> Iterator[dict[str, Any]]:
+    """Pre-train and save a model to `settings.output`; yields one record of figures a step."""
+    torch.set_num_threads(settings.threads)
+    folder = Path(settings.output)
+    state_file = folder / "training-state.pt"
+    first = 0
+    if resume:
+        if not state_file.exists():
+            raise VclibError(f"no {state_file} to resume from; leave --resume out to start anew")
+        state = torch.load(state_file, weights_only=True)
+        first = state["step"]
+        processor, model = _load(folder)
+        optimizers = make_optimizers(model, settings)
+        for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+        tokenizer = train_tokenizer(settings.seed, settings.vocab_size)
+        processor = tiny.build_processor(tokenizer)
+        config = tiny.tiny_config(
+            tokenizer,
+            hidden=settings.hidden,
+            layers=settings.layers,
+            vision_hidden=settings.vision_hidden,
+            vision_depth=settings.vision_depth,
+        )
+        model = tiny.build_model(config, settings.seed)
+        optimizers = make_optimizers(model, settings)
+        processor.save_pretrained(folder)
+    (folder / "pretrain.json").write_text(json.dumps(asdict(settings), indent=2) + "\n")
+
+    context = multiprocessing.get_context("spawn")
+    batches, drafts = context.Queue(maxsize=32), context.Queue()
+    producer = context.Process(target=_produce, args=(settings, first, batches, drafts), daemon=True)
+    producer.start()
+    began, step = time.perf_counter(), first
+    try:
+        with (folder / "pretrain.jsonl").open("a") as log:
+            while (examples := batches.get()) is not None and step < settings.steps:
+                record = _one_step(model, optimizers, processor, examples, step, settings)
+                record["seconds"] = round(time.perf_counter() - began, 1)
+                log.write(json.dumps(record) + "\n")
+                log.flush()
+                step += 1
+                yield record
+                past_eyes = step >= settings.eyes * settings.steps
+                if past_eyes and step % settings.own_drafts_every < 1 or step == first + 1 and past_eyes:
+                    drafts.put(own_drafts(model, processor, step))
+                if step % settings.checkpoint_every == 0 or step == settings.steps:
+                    model.save_pretrained(folder)
+                    states = [optimizer.state_dict() for optimizer in optimizers]
+                    temporary = state_file.with_suffix(".tmp")
+                    torch.save({"step": step, "optimizers": states}, temporary)
+                    temporary.replace(state_file)
+    finally:
+        producer.terminate()
+        producer.join()
+
+
+def _one_step(model, optimizers, processor, examples, step, settings) -> dict[str, Any]:
+    model.train()
+    factor = rate_at(step, settings)
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = settings.learning_rate * factor
+    loss, accuracy = answer_loss(model, collate(examples, processor))
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item()
+    if not math.isfinite(norm):
+        raise VclibError(f"the gradient is not finite at step {step}; lower --learning-rate")
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return {
+        "step": step,
+        "job": examples[0].job,
+        "loss": round(loss.item(), 4),
+        "accuracy": round(accuracy, 4),
+        "grad_norm": round(norm, 3),
+    }
+
+
+@torch.no_grad()
+def own_drafts(model: Any, processor: Any, seed: int, count: int = 128) -> list[tuple[BlockPage, str]]:
+    """Pages with drafts that the model writes for them now, where they can be read as pages."""
+    rng = random.Random(f"own/{seed}")
+    model.eval()
+    sheet = Sheet()
+    try:
+        plans = [_Plan("write", _draw(rng), "") for _ in range(count)]
+        batch = collate(draw_examples(plans, sheet), processor)
+    finally:
+        sheet.close()
+    keep = batch["input_ids"].shape[1] - 1
+    inputs = {key: value for key, value in batch.items() if key != "labels"}
+    for key in ("input_ids", "attention_mask", "mm_token_type_ids"):
+        inputs[key] = inputs[key][:, :keep]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        ids = model.generate(**inputs, max_new_tokens=140, do_sample=True, temperature=0.9)
+    texts = processor.tokenizer.batch_decode(ids[:, keep:], skip_special_tokens=True)
+    pairs = [(plan.reference, text) for plan, text in zip(plans, texts, strict=True)]
+    return [(page, text) for page, text in pairs if parse_html(text)]
+
+
+def _load(folder: Path) -> tuple[Any, Any]:
+    from transformers import AutoProcessor, Qwen3_5ForConditionalGeneration
+
+    model = Qwen3_5ForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+    return AutoProcessor.from_pretrained(folder), model

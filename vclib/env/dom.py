@@ -62,11 +62,15 @@ class Element:
 
 @dataclass
 class Fragment:
-    """The part of a text that stands on one line; rect as laid out, in viewport pixels."""
+    """The part of a text that stands on one line; rect as laid out, in viewport pixels.
+
+    Of the text in a form control only the control's rectangle is known: then `loose` is set.
+    """
 
     text: str
     rect: Rect
     element: Element
+    loose: bool = False
 
 
 class Snapshot:
@@ -178,7 +182,7 @@ def read_fragments(snapshot: Snapshot, elements: dict[int, Element]) -> list[Fra
     spoken_for = {node for node, _ in found}
     for node, text in _control_texts(snapshot, elements):
         if node not in spoken_for:
-            found.append((node, Fragment(text, elements[node].rect, elements[node])))
+            found.append((node, Fragment(text, elements[node].rect, elements[node], loose=True)))
     return [fragment for _, fragment in sorted(found, key=lambda item: item[0])]
 
 

@@ -26,6 +26,9 @@ def fonts_conf(folder: Path) -> Path:
         f"<dir>{FONTS}</dir><cachedir>{folder}/cache</cachedir>{aliases}"
         '<match target="font"><edit name="antialias"><bool>true</bool></edit>'
         '<edit name="hinting"><bool>false</bool></edit>'
-        '<edit name="rgba"><const>none</const></edit></match></fontconfig>'
+        '<edit name="rgba"><const>none</const></edit></match>'
+        # What nobody names, as system-ui in a headless browser, is sans-serif too.
+        '<match target="pattern"><edit name="family" mode="append_last">'
+        "<string>Liberation Sans</string></edit></match></fontconfig>"
     )
     return path

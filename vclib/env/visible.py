@@ -110,7 +110,7 @@ def _unclipped(fragment: Fragment) -> Fragment | None:
     if shown[2] - shown[0] < 0.98 * width:
         start = round(len(text) * (shown[0] - rect[0]) / width)
         text = text[start : start + round(len(text) * (shown[2] - shown[0]) / width)]
-    return Fragment(text, shown, element) if text.strip() else None
+    return Fragment(text, shown, element, fragment.loose) if text.strip() else None
 
 
 class Covers:
@@ -179,7 +179,18 @@ def _prove(fragment: Fragment, pixels: np.ndarray) -> Seen | None:
     size = min(fragment.element.font_size, fragment.rect[3] - fragment.rect[1])
     if ink.sum() < max(2.0, 0.012 * size * size * letters):
         return None
-    return Seen(fragment.text, fragment.rect, fragment.element, rounded(shows), rounded(ground))
+    rect = _around(ink, fragment) if fragment.loose else fragment.rect
+    return Seen(fragment.text, rect, fragment.element, rounded(shows), rounded(ground))
+
+
+def _around(ink: np.ndarray, fragment: Fragment) -> Rect:
+    """The rectangle of the ink, at least one line high."""
+    rows, columns = np.flatnonzero(ink.any(1)), np.flatnonzero(ink.any(0))
+    left, top = int(max(0, fragment.rect[0])), int(max(0, fragment.rect[1]))
+    middle = top + (rows[0] + rows[-1] + 1) / 2
+    half = max(rows[-1] + 1 - rows[0], 1.15 * fragment.element.font_size) / 2
+    line = (left + columns[0], middle - half, left + columns[-1] + 1.0, middle + half)
+    return intersect(line, fragment.rect)
 
 
 def _without_stacked(seen: list[Seen]) -> list[Seen]:

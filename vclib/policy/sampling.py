@@ -13,6 +13,9 @@ from vclib.errors import VclibError
 from vclib.policy.encoding import Prompt
 from vclib.policy.model import Policy
 
+Luck = torch.Generator | Sequence[torch.Generator] | None
+"""Where the uniform numbers come from: one generator, one for each prompt, or torch's own."""
+
 
 @dataclass(frozen=True)
 class SamplingSettings:
@@ -59,12 +62,13 @@ def sample(
     prompts: Sequence[Prompt],
     agent: str | None,
     settings: SamplingSettings,
-    generator: torch.Generator | None = None,
+    generator: Luck = None,
 ) -> list[Sample]:
     """Generate one completion for each prompt, in order.
 
-    One uniform number a prompt and a step is drawn from `generator` (on the CPU), whether or not
-    the row goes on, so that a row's luck does not depend on when the others end.
+    `max_new_tokens` uniform numbers a prompt are drawn (on the CPU), whether or not the row goes
+    on, so that a row's luck does not depend on when the others end. With a generator for each
+    prompt it does not depend on which others are in the batch either.
     """
     if not prompts:
         return []
@@ -99,7 +103,7 @@ def _decode(
     policy: Policy,
     prompts: Sequence[Prompt],
     settings: SamplingSettings,
-    generator: torch.Generator | None,
+    generator: Luck,
 ) -> tuple[list[list[int]], list[list[float]], list[bool]]:
     count = len(prompts)
     ids: list[list[int]] = [[] for _ in range(count)]
@@ -109,12 +113,12 @@ def _decode(
     stops = StopStrings(policy, settings.stop)
     eos = set(policy.eos_ids)
 
+    luck = _luck(generator, settings.max_new_tokens, count)
     state, hidden = _prefill(policy, prompts)
     rows = list(range(count))
     for step in range(settings.max_new_tokens):
         scores = log_softmax(policy.base.lm_head(hidden), settings.temperature, suppressed)
-        uniform = torch.rand(count, generator=generator, dtype=torch.float64)[rows]
-        chosen = scores.argmax(-1) if settings.greedy else _draw(scores, uniform)
+        chosen = scores.argmax(-1) if settings.greedy else _draw(scores, luck[step, rows])
         values = scores.gather(-1, chosen[:, None])[:, 0].tolist()
         for row, token, value in zip(rows, chosen.tolist(), values, strict=True):
             ids[row].append(token)
@@ -192,6 +196,13 @@ def _prefill(policy: Policy, prompts: Sequence[Prompt]) -> tuple[_State, Tensor]
     rows = torch.tensor(index, device=policy.device)
     state.select(rows)
     return state, output.last_hidden_state[rows, -1]
+
+
+def _luck(generator: Luck, steps: int, count: int) -> Tensor:
+    """Uniform numbers, [steps, count]."""
+    if generator is None or isinstance(generator, torch.Generator):
+        return torch.rand(steps, count, generator=generator, dtype=torch.float64)
+    return torch.stack([torch.rand(steps, generator=g, dtype=torch.float64) for g in generator], 1)
 
 
 def _draw(scores: Tensor, uniform: Tensor) -> Tensor:

@@ -94,20 +94,11 @@ def save(
     return target
 
 
-def claim(folder: Path, *, after: int, overwrite: bool) -> None:
-    """Make `folder` fit for a run that has done `after` updates: drop the checkpoints past it.
-
-    A killed run may have left them; kept, they would pass for the newest. Checkpoints of another
-    run in the way of a new one are a `VclibError`, unless `overwrite`.
-    """
-    past = [path for path in folder.glob("update-*") if path.name > f"update-{after:06d}"]
-    if past and after == 0 and not overwrite:
-        raise VclibError(
-            f"{folder} holds checkpoints of another run. Name another folder (--checkpoint-dir), "
-            f"go on with that run (--resume-from {folder}), or set overwrite."
-        )
-    for path in past:
-        shutil.rmtree(path)
+def drop_after(folder: Path, update: int) -> None:
+    """Remove the checkpoints past `update`, which would pass for the newest of a run set back."""
+    for path in folder.glob("update-*"):
+        if path.name > f"update-{update:06d}":
+            shutil.rmtree(path)
 
 
 def newest(folder: Path) -> Path | None:

@@ -13,7 +13,8 @@ from vclib.env.errors import EnvironmentFault, SessionExpired, UnknownSession
 from vclib.errors import VclibError
 from vclib.policy import prompts
 from vclib.policy.model import Policy
-from vclib.policy.sampling import Sample, SamplingSettings, sample
+from vclib.policy.sampling import Luck, Sample, SamplingSettings, sample
+from vclib.rl.profiles import AGENTS, Phase, TrainSettings, trained_agents
 from vclib.rl.runlog import Meter
 
 FAULTS = (EnvironmentFault, SessionExpired, UnknownSession)
@@ -30,6 +31,36 @@ class EpisodeSettings:
     use_critic: bool = True
     developer_adapter: str | None = "developer"
     critic_adapter: str | None = "critic"
+
+
+def episode_settings(settings: TrainSettings, phase: Phase) -> EpisodeSettings:
+    """How the agents play in a phase.
+
+    The trained agent samples with its adapter: a greedy one would make K equal episodes and learn
+    nothing. The frozen partner plays its latest adapter or the base, by `partner`. A frozen
+    Developer samples too, for its drafts are what the Critic must learn to judge; a frozen Critic
+    is greedy unless `frozen_critic_greedy` is off, so that only the Developer's own choices tell
+    the episodes of a group apart.
+    """
+    trained = trained_agents(phase)
+    adapters = {a: a if a in trained or settings.partner == "latest" else None for a in AGENTS}
+    greedy = settings.frozen_critic_greedy and "critic" not in trained
+    return EpisodeSettings(
+        developer=SamplingSettings(
+            temperature=settings.temperature,
+            max_new_tokens=settings.developer_tokens,
+            stop=settings.stop,
+        ),
+        critic=SamplingSettings(
+            temperature=settings.temperature,
+            greedy=greedy,
+            max_new_tokens=settings.critic_tokens,
+        ),
+        max_steps=settings.max_steps,
+        use_critic=settings.use_critic,
+        developer_adapter=adapters["developer"],
+        critic_adapter=adapters["critic"],
+    )
 
 
 @dataclass
@@ -88,10 +119,11 @@ class Episode:
 
 @dataclass
 class _Seat:
-    """An episode in play, and its session with the environment."""
+    """An episode in play: its session with the environment, and the source of its luck."""
 
     episode: Episode
     session_id: str
+    generator: torch.Generator
     done: bool = False
 
 
@@ -102,7 +134,7 @@ def play(
     *,
     k: int,
     settings: EpisodeSettings,
-    generator: torch.Generator | None = None,
+    generator: Luck = None,
     meter: Meter | None = None,
 ) -> list[list[Episode]]:
     """Play K episodes on each page and return them by group, [pages][K].
@@ -111,17 +143,19 @@ def play(
     An episode ends at `max_steps` Developer turns, or when the Critic says DONE. `env` is a
     `WebPageEnv` or an `HttpEnv`. A page that does not render is a reward of 0; a fault of the
     environment itself is tried once more and then raised: no episode is dropped in silence.
+
+    `generator`: one for all, or one for each episode in the order of the result. Each episode's
+    draws then depend on its own generator alone, not on what else is played beside it.
     """
     meter = meter or Meter()
-    seats = _open(env, page_ids, k, settings.max_steps, meter)
+    generators = _generators(generator, len(page_ids) * k)
+    seats = _open(env, page_ids, k, settings.max_steps, generators, meter)
     for step in range(settings.max_steps):
         live = [seat for seat in seats if not seat.done]
-        if not live:
-            break
-        _developer_turn(policy, env, live, settings, generator, meter, step)
+        _developer_turn(policy, env, live, settings, meter, step)
         live = [seat for seat in live if not seat.done]
-        if settings.use_critic and live:
-            _critic_turn(policy, live, settings, generator, meter)
+        if settings.use_critic:
+            _critic_turn(policy, live, settings, meter)
     for seat in seats:
         if seat.episode.ended_by_critic:
             env.close_session(seat.session_id)
@@ -129,11 +163,25 @@ def play(
     return [episodes[start : start + k] for start in range(0, len(episodes), k)]
 
 
-def _open(env: Any, page_ids: Sequence[str], k: int, max_steps: int, meter: Meter) -> list[_Seat]:
-    seats = []
+def _generators(luck: Luck, count: int) -> list[torch.Generator]:
+    if luck is None or isinstance(luck, torch.Generator):
+        seeds = torch.randint(2**62, (count,), generator=luck).tolist()
+        return [torch.Generator().manual_seed(seed) for seed in seeds]
+    return list(luck)
+
+
+def _open(
+    env: Any,
+    page_ids: Sequence[str],
+    k: int,
+    max_steps: int,
+    generators: Sequence[torch.Generator],
+    meter: Meter,
+) -> list[_Seat]:
+    seats: list[_Seat] = []
     for group, page_id in enumerate(page_ids):
         with meter.stage("render"):
-            first = [_reset(env, page_id, max_steps, meter) for _ in range(k)]
+            first = [reset(env, meter, page_id=page_id, max_steps=max_steps) for _ in range(k)]
         reference = first[0].screenshot
         for observation in first:
             same_page = observation.page_id == page_id
@@ -144,7 +192,7 @@ def _open(env: Any, page_ids: Sequence[str], k: int, max_steps: int, meter: Mete
                     "Check that the environment renders the same page to the same pixels."
                 )
             episode = Episode(page_id, observation.difficulty, group, reference)
-            seats.append(_Seat(episode, observation.session_id))
+            seats.append(_Seat(episode, observation.session_id, generators[len(seats)]))
     return seats
 
 
@@ -153,13 +201,13 @@ def _developer_turn(
     env: Any,
     live: list[_Seat],
     settings: EpisodeSettings,
-    generator: torch.Generator | None,
     meter: Meter,
     step: int,
 ) -> None:
     with meter.stage("sample"):
         encoded = [policy.encode(_developer_prompt(seat.episode)) for seat in live]
-        samples = sample(policy, encoded, settings.developer_adapter, settings.developer, generator)
+        luck = [seat.generator for seat in live]
+        samples = sample(policy, encoded, settings.developer_adapter, settings.developer, luck)
         meter.tokens += sum(len(s.completion_ids) for s in samples)
     drafts = [prompts.answer_of(s.text) for s in samples]
     with meter.stage("render"):
@@ -182,12 +230,12 @@ def _critic_turn(
     policy: Policy,
     live: list[_Seat],
     settings: EpisodeSettings,
-    generator: torch.Generator | None,
     meter: Meter,
 ) -> None:
     with meter.stage("sample"):
         encoded = [policy.encode(_critic_prompt(seat.episode)) for seat in live]
-        samples = sample(policy, encoded, settings.critic_adapter, settings.critic, generator)
+        luck = [seat.generator for seat in live]
+        samples = sample(policy, encoded, settings.critic_adapter, settings.critic, luck)
         meter.tokens += sum(len(s.completion_ids) for s in samples)
     for seat, drawn in zip(live, samples, strict=True):
         seat.episode.turns.append(Turn("critic", drawn, prompts.answer_of(drawn.text)))
@@ -204,7 +252,7 @@ def _developer_prompt(episode: Episode) -> prompts.Messages:
 
 
 def _critic_prompt(episode: Episode) -> prompts.Messages:
-    renders = [turn.render for turn in episode.developer_turns]
+    renders = [turn.render for turn in episode.turns if turn.render is not None]
     if len(renders) == 1:
         return prompts.critic_first(episode.reference, renders[0])
     return prompts.critic_again(
@@ -212,12 +260,13 @@ def _critic_prompt(episode: Episode) -> prompts.Messages:
     )
 
 
-def _reset(env: Any, page_id: str, max_steps: int, meter: Meter) -> Any:
+def reset(env: Any, meter: Meter, **arguments: Any) -> Any:
+    """`env.reset(**arguments)`, tried once more after a fault of the environment."""
     try:
-        return env.reset(page_id=page_id, max_steps=max_steps)
+        return env.reset(**arguments)
     except FAULTS:
         meter.faults += 1
-        return env.reset(page_id=page_id, max_steps=max_steps)
+        return env.reset(**arguments)
 
 
 def _step(env: Any, live: list[_Seat], drafts: list[str], steps_left: int, meter: Meter) -> list:

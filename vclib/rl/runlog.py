@@ -53,17 +53,11 @@ class RunLog:
     - `config.json`: settings, the browser that rendered, package versions.
 
     `after` is the number of updates already done: rows past it, which a killed run may have left,
-    are cut, so that a resumed run's files equal an undisturbed run's. A folder that already holds
-    a run is refused with `VclibError` at 0, unless `overwrite`.
+    are cut, so that a resumed run's files equal an undisturbed run's. 0 begins afresh.
     """
 
-    def __init__(self, folder: Path, *, after: int = 0, overwrite: bool = False) -> None:
+    def __init__(self, folder: Path, *, after: int = 0) -> None:
         self.folder = folder
-        if after == 0 and (folder / TRAIN_LOG).exists() and not overwrite:
-            raise VclibError(
-                f"{folder} already holds a run. Give this one another name (--run NAME), "
-                f"go on with that one (--resume-from {folder}), or set overwrite."
-            )
         folder.mkdir(parents=True, exist_ok=True)
         _keep(folder / TRAIN_LOG, lambda line: json.loads(line)["iter"] <= after)
         _keep(folder / DIAGNOSTICS, lambda line: json.loads(line)["iter"] <= after)

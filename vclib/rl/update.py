@@ -14,16 +14,6 @@ from vclib.rl.returns import Advantages, Variant, credit_turns, grpo_advantages
 
 
 @dataclass
-class Learned:
-    """What the gradient steps of one update report; counts are over all processes."""
-
-    loss: float = 0.0
-    grad_norm: float = 0.0
-    entropy: float = 0.0
-    skipped_steps: int = 0
-
-
-@dataclass
 class Update:
     """One update, as dashboards and progress bars want it.
 

@@ -61,6 +61,7 @@ def evaluate(
                 result.arms[arm].append(_page_result(group, keep))
                 result.references.setdefault(group[0].page_id, group[0].reference)
             progress(arm, len(batch))
+    result.about["browser"] = env.browser if hasattr(env, "browser") else env.renderer.browser
     result.about["seconds"] = round(time.monotonic() - start, 1)
     return result
 

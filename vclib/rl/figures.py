@@ -34,7 +34,7 @@ PANELS = (8.0, 2.6)
 PICTURE = 1.9
 """Sizes are in inches; `PICTURE` is the width of one page in a strip."""
 
-STYLE: dict[str, Any] = {
+STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 9.0,
     "axes.titlesize": 9.0,
@@ -183,15 +183,14 @@ def breakdown_bars(
 
     An absent part (None) is written as such; `weights` are shown beside the names.
     """
-    names = list(next(iter(breakdowns.values()))["parts"])
+    names = [n for n in next(iter(breakdowns.values())) if n not in ("total", "gate", "reason")]
     places = np.arange(len(names) + 2)
     height = 0.8 / len(breakdowns)
     with rc_context(STYLE):
         figure = _canvas(figure, (6.0, 0.34 * len(places) + 0.6))
         axes = figure.subplots()
         for order, (label, breakdown) in enumerate(breakdowns.items()):
-            values = [breakdown["parts"][name] for name in names]
-            values += [breakdown["gate"], breakdown["total"]]
+            values = [breakdown[name] for name in (*names, "gate", "total")]
             y = places + height * (order - (len(breakdowns) - 1) / 2)
             color = _color(label, order)
             axes.barh(y, [value or 0.0 for value in values], height * 0.9, color=color, label=label)

@@ -10,6 +10,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from vclib.errors import VclibError
 from vclib.rl import figures
 from vclib.rl import report_page as html
@@ -129,15 +131,37 @@ def _head(name: str, evaluation: Evaluation | None) -> Iterator[str]:
     yield from (html.paragraph(sentence) for sentence in found.sentences)
 
 
+def curve_figures(folder: Path) -> dict[str, Figure]:
+    """The figures of a run's training logs, by name."""
+    rows, phases = read_jsonl(folder / TRAIN_LOG), phases_of(read_rewards(folder))
+    return {
+        "reward": figures.reward_curve(rows, phases),
+        "reward-by-difficulty": figures.difficulty_curves(rows, phases),
+    }
+
+
+def arm_figures(evaluation: Evaluation) -> dict[str, Figure]:
+    """The figures of an evaluation, by name: its first decoding, by difficulty and by turn."""
+    settings, difficulties = evaluation.settings, evaluation.difficulties()
+    arms = [arm for arm in evaluation.arms if arm.decoding == settings.decodings[0]]
+    ends = {
+        arm.label: [_span(evaluation.mean(arm, "last", name)) for name in difficulties]
+        for arm in arms
+        if arm.loop == settings.loops[-1]
+    }
+    drawn = {"heldout": figures.interval_plot(difficulties, ends)}
+    if settings.max_steps > 1:
+        turns = {arm.label: [_span(i) for i in evaluation.curve(arm)] for arm in arms}
+        drawn["heldout-by-turn"] = figures.turn_curves(turns)
+    return drawn
+
+
 def _curves(folder: Path) -> Iterator[str]:
     if not (folder / TRAIN_LOG).is_file():
         return
-    rows, phases = read_jsonl(folder / TRAIN_LOG), phases_of(read_rewards(folder))
     yield "<h2>Reward during training</h2>"
-    curve = figures.reward_curve(rows, phases)
-    yield html.card(figures.inline_svg(curve, "reward by update, phases shaded"))
-    split = figures.difficulty_curves(rows, phases)
-    yield html.card(figures.inline_svg(split, "reward by update and difficulty"))
+    for name, figure in curve_figures(folder).items():
+        yield html.card(figures.inline_svg(figure, name))
     yield html.paragraph(
         "Each dot is the mean over the episodes of one update, on training pages that differ from "
         "update to update, sampled. So the curve is noisy; the held-out numbers decide.",
@@ -148,14 +172,8 @@ def _curves(folder: Path) -> Iterator[str]:
 def _results(evaluation: Evaluation) -> Iterator[str]:
     settings, difficulties = evaluation.settings, evaluation.difficulties()
     yield f"<h2>On {_split(evaluation)} pages</h2>"
-    decoding = settings.decodings[0]
-    arms = [arm for arm in evaluation.arms if arm.decoding == decoding]
-    best = [arm for arm in arms if arm.loop == settings.loops[-1]]
-    spans = {a.label: [_span(evaluation.mean(a, "last", d)) for d in difficulties] for a in best}
-    yield html.card(figures.inline_svg(figures.interval_plot(difficulties, spans), "reward by arm"))
-    if settings.max_steps > 1:
-        turns = {arm.label: [_span(i) for i in evaluation.curve(arm)] for arm in arms}
-        yield html.card(figures.inline_svg(figures.turn_curves(turns), "reward by turn"))
+    for name, figure in arm_figures(evaluation).items():
+        yield html.card(figures.inline_svg(figure, name))
     for decoding in settings.decodings:
         yield html.card(_table(evaluation, decoding, difficulties))
     yield html.paragraph(

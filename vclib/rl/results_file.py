@@ -74,7 +74,10 @@ def load(folder: Path) -> Evaluation:
     if not path.is_file():
         raise VclibError(f"{path} does not exist; `python -m vclib eval` writes it.")
     content = json.loads(path.read_text(encoding="utf-8"))
-    settings = {k: tuple(v) if isinstance(v, list) else v for k, v in content["settings"].items()}
+    settings: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in content["settings"].items()
+    }
     arms = {
         Arm(row["policy"], row["loop"], row["decoding"]): [
             _page_result(page, folder) for page in row["pages"]
@@ -110,8 +113,7 @@ def _page_result(row: Mapping[str, Any], folder: Path) -> PageResult:
         Draft(d["html"], _picture(folder / d["picture"]), d["reward"], d["critique"])
         for d in row.get("drafts", ())
     ]
-    fields = (row[name] for name in ("page_id", "difficulty", "rewards", "truncated"))
-    return PageResult(*fields, drafts)
+    return PageResult(row["page_id"], row["difficulty"], row["rewards"], row["truncated"], drafts)
 
 
 def _save_picture(pixels: np.ndarray, folder: Path, page_id: str, *names: object) -> str:

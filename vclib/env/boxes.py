@@ -66,6 +66,7 @@ def read_boxes(elements: dict[int, Element], background: Color, pixels: np.ndarr
         if (
             element.style["visibility"] != "visible"
             or element.opacity <= MIN_OPACITY
+            or element.in_drawing
             or min(rect[2] - rect[0], rect[3] - rect[1]) < 1
             or len(boxes) >= MAX_BOXES
         ):
@@ -82,8 +83,6 @@ def read_boxes(elements: dict[int, Element], background: Color, pixels: np.ndarr
 
 def _fill(element: Element, rect: Rect, ground: Color, pixels: np.ndarray) -> Color | None:
     """The colour with which an element fills its rectangle, if the pixels show it."""
-    if element.name.islower() and element.name not in PICTURES and "::" not in element.name:
-        return None  # the shapes of an SVG have no ground of their own
     parsed = parse_color(element.style["background-color"])
     alpha = parsed[1] * element.opacity if parsed else 0.0
     crop = cut(pixels, rect, sparse=True)

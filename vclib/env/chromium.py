@@ -12,9 +12,10 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Awaitable, Callable
+from asyncio import FIRST_COMPLETED
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from playwright.async_api import Browser, CDPSession, Playwright, Route, async_playwright
 from playwright.async_api import Error as PlaywrightError
@@ -24,7 +25,7 @@ from vclib.env.fonts import fonts_conf
 from vclib.env.sanitize import HOST, IMAGES, MAX_NODES, SafePage
 from vclib.errors import VclibError
 
-LAUNCH_SECONDS = 30.0
+LAUNCH_SECONDS = 60.0
 ATTEMPTS = 3
 # Every document is installed in a window that was opened with this header and keeps its policy.
 # `sandbox` also turns meta refresh, forms, popups and autofocus off.
@@ -53,6 +54,7 @@ FLAGS = (
     "--proxy-bypass-list=<-loopback>",
     "--proxy-server=http://127.0.0.1:9",
 )
+T = TypeVar("T")
 Shown = tuple[dict[str, Any], bytes, list[str]]
 
 
@@ -143,6 +145,8 @@ class Chromium:
         self.started = 0
         self.in_use = 0
         self.retired = False
+        self.died = asyncio.Event()
+        browser.on("disconnected", lambda _: self.died.set())
 
     @classmethod
     async def launch(cls, executable: str, folder: Path) -> Chromium:
@@ -182,6 +186,19 @@ class Chromium:
                 ) from error
             raise
 
+    async def bounded(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
+        """Its result; TimeoutError after so long, PlaywrightError at once if the browser dies."""
+        # Some calls of Playwright never return when the browser dies under them.
+        task, death = asyncio.ensure_future(work), asyncio.ensure_future(self.died.wait())
+        try:
+            await asyncio.wait({task, death}, timeout=seconds, return_when=FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise PlaywrightError("the browser died") if death.done() else TimeoutError
+        finally:
+            death.cancel()
+            task.cancel()
+
     def kill(self) -> None:
         """Ends every process of the browser at once."""
         if self.group and self.group != os.getpgid(0):
@@ -219,7 +236,7 @@ class Engine:
         """The browser that the next render uses."""
         async with self.starting:
             old = self.chromium
-            if old and (old.started >= self.uses or not old.browser.is_connected()):
+            if old and (old.started >= self.uses or old.died.is_set()):
                 await self.retire(old)
             if self.chromium is None:
                 self.chromium = await Chromium.launch(self.executable, self.folder)
@@ -250,8 +267,8 @@ class Engine:
                 try:
                     if held is None or held[0] is not chromium:
                         opening = BrowserPage.open(chromium.browser, self.width, self.height)
-                        held = chromium, await asyncio.wait_for(opening, LAUNCH_SECONDS)
-                    return await asyncio.wait_for(held[1].show(page), self.timeout)
+                        held = chromium, await chromium.bounded(opening, LAUNCH_SECONDS)
+                    return await chromium.bounded(held[1].show(page), self.timeout)
                 except TimeoutError:
                     await self.drop(chromium, held)
                     held, slow = None, slow + 1

@@ -10,7 +10,7 @@ from typing import Any
 from vclib.env.raster import Color, Rect, parse_color, parse_px
 
 STYLES = (
-    "display", "visibility", "opacity", "color", "-webkit-text-fill-color", "fill", "font-size",
+    "display", "visibility", "opacity", "color", "-webkit-text-fill-color", "font-size",
     "background-color", "background-image", "background-clip", "overflow-x", "overflow-y",
     "position", "transform", "border-top-width", "border-right-width", "border-bottom-width",
     "border-left-width", "border-top-color", "border-right-color", "border-bottom-color",
@@ -34,6 +34,7 @@ class Element:
     parent: Element | None
     opacity: float  # product over the ancestors
     altered: bool  # a filter, blend, mask or clip path of it or an ancestor changes the paint
+    in_drawing: bool  # inside an SVG, all of which counts as one picture
     clip: Rect  # of the element itself
     inner_clip: Rect  # of its contents
     absolute_clip: Rect  # of absolutely placed descendants
@@ -137,6 +138,7 @@ def read_elements(snapshot: Snapshot, width: int, height: int) -> dict[int, Elem
             name, style, attributes, rect, paint, parent,
             float(style["opacity"] or 1) * (parent.opacity if parent else 1.0),
             altered or (parent is not None and parent.altered),
+            parent is not None and (parent.in_drawing or parent.name == "svg"),
             *clips,
         )  # fmt: skip
     return elements

@@ -99,6 +99,7 @@ def _unclipped(fragment: Fragment) -> Fragment | None:
         or element.style["visibility"] != "visible"
         or element.opacity <= MIN_OPACITY
         or element.font_size < MIN_FONT_SIZE
+        or element.in_drawing
         or height < MIN_FONT_SIZE
         # Letters heaped on one another by negative spacing cannot be read.
         or width < 0.1 * height * letters
@@ -142,8 +143,7 @@ class Covers:
 
 def _text_color(element: Element) -> tuple[Color, float] | None:
     """Colour and alpha that the text should have, or None where only the pixels can tell."""
-    in_svg = element.name in ("text", "tspan", "textPath")
-    parsed = parse_color(element.style["fill" if in_svg else "-webkit-text-fill-color"])
+    parsed = parse_color(element.style["-webkit-text-fill-color"])
     if parsed is None or element.altered:
         return None
     at: Element | None = element

@@ -70,7 +70,7 @@ class Sheet:
     def _box(html: str) -> str:
         match = _BODY.search(html)
         if not match:
-            raise ValueError("a sheet draws only pages with one styled body, as to_html writes them")
+            raise ValueError("a sheet draws only pages with a styled body, as to_html writes them")
         width, height = VIEWPORT
         place = f"contain:strict;float:left;width:{width}px;height:{height}px"
         return f'<div style="{place};{match[1]}">{match[2]}</div>'

@@ -32,7 +32,20 @@ INK = {
     "#cbd5e1": DARK_INK,
 }
 """Colours of cells, each with the ink that is read on it."""
-SHORT = ("Buy", "Cart", "Chat", "Docs", "Edit", "Help", "Home", "Mail", "Map", "News", "Open", "Save")
+SHORT = (
+    "Buy",
+    "Cart",
+    "Chat",
+    "Docs",
+    "Edit",
+    "Help",
+    "Home",
+    "Mail",
+    "Map",
+    "News",
+    "Open",
+    "Save",
+)
 LONG = ("About", "Account", "Billing", "Contact", "Gallery", "Orders", "Photos", "Pricing")
 LONG += ("Profile", "Reports", "Search", "Settings", "Sign in", "Support", "Team", "Upload")
 WORDS = SHORT + LONG
@@ -94,7 +107,7 @@ def split_of(page: BlockPage) -> str:
 
 
 def random_page(difficulty: str, rng: random.Random) -> BlockPage:
-    """Draw a page: easy has 2 or 3 plain rows, medium one split row, hard 4 or 5 rows, two split."""
+    """Draw a page: easy has 2 or 3 plain rows, medium one more that is split, hard two more."""
     if difficulty == "easy":
         columns = [1] * rng.choice((2, 3))
     elif difficulty == "medium":

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 from vclib.env.synth import (
@@ -126,7 +127,7 @@ _CELL = re.compile(r"(#\w+) ?(.*)")
 
 
 def apply(draft: BlockPage, text: str) -> BlockPage:
-    """The true revision: a draft with each line of a critique carried out; others are passed over."""
+    """The true revision: a draft with the lines of a critique that can be read carried out."""
     ground, rows = draft.ground, list(draft.rows)
     for line in text.splitlines():
         if line.startswith("page: background "):
@@ -189,6 +190,6 @@ def _parse_row(text: str) -> Row:
     return Row(int(re.sub(r"\D", "", height) or 32), tuple(cells))
 
 
-def _map_cells(page: BlockPage, change) -> BlockPage:
+def _map_cells(page: BlockPage, change: Callable[[Cell], Cell]) -> BlockPage:
     rows = tuple(replace(row, cells=tuple(change(cell) for cell in row.cells)) for row in page.rows)
     return replace(page, rows=rows)

@@ -11,25 +11,22 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
-import queue
 import random
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch.nn import functional as F
 
 from vclib.env.sheet import Sheet
-from vclib.env.synth import DIFFICULTIES, BlockPage, parse_html, random_page, split_of, to_html
+from vclib.env.synth import BlockPage, parse_html, to_html
 from vclib.errors import VclibError
 from vclib.policy import prompts, tiny
 from vclib.rl import demonstrations as demos
-
-JOBS = ("write", "revise", "criticise")
+from vclib.rl import examples as ex
 
 
 @dataclass(frozen=True)
@@ -55,178 +52,6 @@ class PretrainSettings:
     seed: int = 0
     threads: int = 1
     checkpoint_every: int = 100
-
-
-@dataclass
-class Example:
-    """One demonstration: pictures (uint8 RGB, [H, W, 3]), prompt messages, and the answer."""
-
-    job: str
-    pictures: list[np.ndarray]
-    messages: prompts.Messages
-    answer: str
-
-
-@dataclass
-class _Plan:
-    """An example before its pages are drawn."""
-
-    job: str
-    reference: BlockPage
-    answer: str
-    drafts: list[BlockPage] = field(default_factory=list)
-    draft_html: str = ""
-    critique: str | None = None
-
-
-def plan_example(
-    job: str, rng: random.Random, *, eyes: bool, own_drafts: list[tuple[BlockPage, str]], share: float
-) -> _Plan:
-    """Draw a page, a draft of it and the demonstrated answer for one job."""
-    if job == "write":
-        page = _draw(rng)
-        writer = "careful" if eyes else demos.choose(demos.WRITERS, rng)
-        return _Plan(job, page, to_html(page if eyes else demos.write(page, writer, rng)))
-    if own_drafts and rng.random() < share:
-        page, html = rng.choice(own_drafts)
-        draft = parse_html(html)
-    else:
-        page = _draw(rng)
-        draft = demos.write(page, demos.choose(demos.WRITERS, rng), rng)
-        html = to_html(draft)
-    assert draft is not None
-    lines = demos.differences(page, draft)
-    if job == "revise":
-        if rng.random() < 0.15:
-            fresh = demos.write(page, demos.choose(demos.WRITERS, rng), rng)
-            answer = draft if rng.random() < 0.5 else fresh
-            return _Plan(job, page, to_html(answer), draft_html=html)
-        text = demos.critique(lines) if lines else demos.criticise(page, draft, "guessing", rng)
-        revised = demos.revise(draft, text, demos.choose(demos.REVISERS, rng), rng)
-        return _Plan(job, page, to_html(revised), draft_html=html, critique=text)
-    critic = demos.choose(demos.CRITICS, rng)
-    if rng.random() < 0.4:
-        said = demos.criticise(page, draft, demos.choose(demos.CRITICS, rng), rng)
-        if said != demos.DONE:
-            later = demos.revise(draft, said, demos.choose(demos.REVISERS, rng), rng)
-            answer = demos.criticise(page, later, critic, rng)
-            return _Plan(job, page, answer, drafts=[draft, later], critique=said)
-    if rng.random() < 0.1:
-        draft = page
-    return _Plan(job, page, demos.criticise(page, draft, critic, rng), drafts=[draft])
-
-
-def _draw(rng: random.Random) -> BlockPage:
-    while True:
-        page = random_page(rng.choice(DIFFICULTIES), rng)
-        if split_of(page) == "train":
-            return page
-
-
-def draw_examples(plans: list[_Plan], sheet: Sheet) -> list[Example]:
-    """Render the pages of many plans, 64 to a screenshot, and write out their prompts."""
-    pages = [page for plan in plans for page in (plan.reference, *plan.drafts)]
-    htmls = [to_html(page) for page in pages]
-    shots = np.concatenate([sheet.draw(htmls[i : i + 64]) for i in range(0, len(htmls), 64)])
-    examples, start = [], 0
-    for plan in plans:
-        pictures = list(shots[start : start + 1 + len(plan.drafts)])
-        start += len(pictures)
-        if plan.job == "write":
-            messages = prompts.developer_first(pictures[0])
-        elif plan.job == "revise":
-            messages = prompts.developer_revision(pictures[0], plan.draft_html, plan.critique)
-        elif len(pictures) == 2:
-            messages = prompts.critic_first(*pictures)
-        else:
-            messages = prompts.critic_again(*pictures, plan.critique or "")
-        examples.append(Example(plan.job, pictures, messages, plan.answer))
-    return examples
-
-
-def _produce(settings: PretrainSettings, first: int, out: Any, drafts_in: Any) -> None:
-    """Make batches in a process of its own: a pool of eight is drawn, sorted and shuffled."""
-    sheet, own_drafts = Sheet(), []
-    step, pool = first, 8
-    while step < settings.steps:
-        rng = random.Random(f"pretrain/{settings.seed}/{step}")
-        while True:
-            try:
-                own_drafts = drafts_in.get_nowait()
-            except queue.Empty:
-                break
-        eyes = step < settings.eyes * settings.steps
-        plans = []
-        for _ in range(pool * settings.batch_size):
-            job = "write" if eyes else rng.choices(JOBS, settings.job_shares)[0]
-            plan = plan_example(
-                job, rng, eyes=eyes, own_drafts=own_drafts, share=settings.own_draft_share
-            )
-            plans.append(plan)
-        plans.sort(key=lambda plan: (plan.job, len(plan.drafts), len(plan.answer)))
-        examples = draw_examples(plans, sheet)
-        size = settings.batch_size
-        batches = [examples[i : i + size] for i in range(0, len(examples), size)]
-        rng.shuffle(batches)
-        for batch in batches:
-            out.put(batch)
-        step += pool
-    out.put(None)
-
-
-def patchify(pictures: list[np.ndarray]) -> torch.Tensor:
-    """What the image processor makes of pictures that need no resizing, all at once.
-
-    uint8 [H, W, 3] with H and W multiples of 32 → float [patches, 1536], scaled to [-1, 1].
-    """
-    patches = []
-    for shape in dict.fromkeys(picture.shape for picture in pictures):
-        if any(picture.shape != shape for picture in pictures):
-            raise ValueError("patchify takes pictures of one size")
-    batch = np.stack(pictures)
-    n, height, width, _ = batch.shape
-    tiles = batch.reshape(n, height // 32, 2, 16, width // 32, 2, 16, 3)
-    tiles = tiles.transpose(0, 1, 4, 2, 5, 7, 3, 6)
-    patches = torch.from_numpy(np.ascontiguousarray(tiles)).float().div_(127.5).sub_(1)
-    once = patches.reshape(-1, 3, 1, 16, 16)
-    return once.expand(-1, -1, 2, -1, -1).reshape(-1, 1536)
-
-
-def collate(examples: list[Example], processor: Any) -> dict[str, torch.Tensor]:
-    """Left-padded prompts with right-padded answers, and labels over the answers alone."""
-    tokenizer = processor.tokenizer
-    height, width = examples[0].pictures[0].shape[:2]
-    image_tokens = processor.image_token * (height * width // 32**2)
-    image_prompts = []
-    for example in examples:
-        text = processor.apply_chat_template(
-            example.messages, add_generation_prompt=True, enable_thinking=False
-        )
-        image_prompts.append(text.replace(processor.image_token, image_tokens))
-    prompt_ids = tokenizer(image_prompts).input_ids
-    answer_ids = [
-        [*ids, tokenizer.eos_token_id]
-        for ids in tokenizer([example.answer for example in examples]).input_ids
-    ]
-    left, right = max(map(len, prompt_ids)), max(map(len, answer_ids))
-    input_ids = torch.full((len(examples), left + right), tokenizer.pad_token_id)
-    attention_mask = torch.zeros_like(input_ids)
-    labels = torch.full_like(input_ids, -100)
-    for row, (prompt, answer) in enumerate(zip(prompt_ids, answer_ids, strict=True)):
-        start, end = left - len(prompt), left + len(answer)
-        input_ids[row, start:end] = torch.tensor(prompt + answer)
-        attention_mask[row, start:end] = 1
-        labels[row, left:end] = torch.tensor(answer)
-    pictures = [picture for example in examples for picture in example.pictures]
-    grid = torch.tensor([[1, height // 16, width // 16]]).repeat(len(pictures), 1)
-    return {
-        "input_ids": input_ids,
-        "attention_mask": attention_mask,
-        "mm_token_type_ids": (input_ids == processor.image_token_id).int(),
-        "pixel_values": patchify(pictures),
-        "image_grid_thw": grid,
-        "labels": labels,
-    }
 
 
 def answer_loss(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, float]:
@@ -300,7 +125,7 @@ def rate_at(step: int, settings: PretrainSettings) -> float:
 def train_tokenizer(seed: int, vocab_size: int) -> Any:
     """Train the tokenizer on pages, critiques and prompts."""
     rng = random.Random(f"tokenizer/{seed}")
-    pages = [_draw(rng) for _ in range(4000)]
+    pages = [ex.draw(rng) for _ in range(4000)]
     texts = [to_html(page) for page in pages] + demos.corpus(pages, rng)
     words = [prompts.WRITE, prompts.REVISE, prompts.CRITICISE, prompts.CRITICISE_AGAIN]
     return tiny.build_tokenizer(texts + words * 50, vocab_size)
@@ -339,7 +164,18 @@ def pretrain(settings: PretrainSettings, *, resume: bool = False) -> Iterator[di
 
     context = multiprocessing.get_context("spawn")
     batches, drafts = context.Queue(maxsize=32), context.Queue()
-    producer = context.Process(target=_produce, args=(settings, first, batches, drafts), daemon=True)
+    wanted = {
+        "eyes_until": int(settings.eyes * settings.steps),
+        "batch_size": settings.batch_size,
+        "seed": settings.seed,
+        "job_shares": settings.job_shares,
+        "own_draft_share": settings.own_draft_share,
+        "out": batches,
+        "drafts_in": drafts,
+    }
+    producer = context.Process(
+        target=ex.produce, args=(first, settings.steps), kwargs=wanted, daemon=True
+    )
     producer.start()
     began, step = time.perf_counter(), first
     try:
@@ -352,7 +188,9 @@ def pretrain(settings: PretrainSettings, *, resume: bool = False) -> Iterator[di
                 step += 1
                 yield record
                 past_eyes = step >= settings.eyes * settings.steps
-                if past_eyes and step % settings.own_drafts_every < 1 or step == first + 1 and past_eyes:
+                if (past_eyes and step % settings.own_drafts_every < 1) or (
+                    step == first + 1 and past_eyes
+                ):
                     drafts.put(own_drafts(model, processor, step))
                 if step % settings.checkpoint_every == 0 or step == settings.steps:
                     model.save_pretrained(folder)
@@ -371,7 +209,7 @@ def _one_step(model, optimizers, processor, examples, step, settings) -> dict[st
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = settings.learning_rate * factor
-    loss, accuracy = answer_loss(model, collate(examples, processor))
+    loss, accuracy = answer_loss(model, ex.collate(examples, processor))
     loss.backward()
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item()
     if not math.isfinite(norm):
@@ -389,14 +227,16 @@ def _one_step(model, optimizers, processor, examples, step, settings) -> dict[st
 
 
 @torch.no_grad()
-def own_drafts(model: Any, processor: Any, seed: int, count: int = 128) -> list[tuple[BlockPage, str]]:
+def own_drafts(
+    model: Any, processor: Any, seed: int, count: int = 128
+) -> list[tuple[BlockPage, str]]:
     """Pages with drafts that the model writes for them now, where they can be read as pages."""
     rng = random.Random(f"own/{seed}")
     model.eval()
     sheet = Sheet()
     try:
-        plans = [_Plan("write", _draw(rng), "") for _ in range(count)]
-        batch = collate(draw_examples(plans, sheet), processor)
+        plans = [ex.Plan("write", ex.draw(rng), "") for _ in range(count)]
+        batch = ex.collate(ex.draw_examples(plans, sheet), processor)
     finally:
         sheet.close()
     keep = batch["input_ids"].shape[1] - 1

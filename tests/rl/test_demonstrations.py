@@ -1,0 +1,50 @@
+"""Demonstrations: the true critique names what differs, and carrying it out mends the page."""
+
+import random
+
+import pytest
+
+from vclib.env.synth import DIFFICULTIES, draw_page
+from vclib.policy.prompts import is_done
+from vclib.rl import demonstrations as demos
+
+
+def cases(count=200):
+    rng = random.Random(0)
+    for index in range(count):
+        page = draw_page("train", DIFFICULTIES[index % 3], index)
+        yield page, demos.write(page, demos.choose(demos.WRITERS, rng), rng), rng
+
+
+def test_carrying_out_every_difference_gives_the_reference():
+    for page, draft, _ in cases():
+        mended = demos.apply(draft, "\n".join(demos.differences(page, draft)))
+        assert demos.differences(page, mended) == []
+
+
+def test_a_page_has_no_difference_from_itself_and_the_critique_is_done():
+    for page, _, _ in cases(20):
+        assert is_done(demos.critique(demos.differences(page, page)))
+
+
+def test_each_round_of_a_careful_critic_leaves_fewer_differences():
+    for page, draft, rng in cases(60):
+        before = demos.differences(page, draft)
+        after = demos.differences(
+            page, demos.apply(draft, demos.criticise(page, draft, "careful", rng))
+        )
+        assert len(after) < len(before) or not before
+
+
+def test_lines_that_make_no_sense_are_passed_over():
+    page, *_ = next(iter(cases(1)))
+    nonsense = "row 99: remove\nrow 1 cell 9: words Hi\nrow x: height\nheight 3\n\nrow 1: colour"
+    assert demos.apply(page, nonsense) == page
+
+
+def test_an_unknown_writer_or_critic_is_an_error_that_names_the_known():
+    page, draft, rng = next(iter(cases(1)))
+    with pytest.raises(ValueError, match="careful"):
+        demos.write(page, "hurried", rng)
+    with pytest.raises(ValueError, match="brief"):
+        demos.criticise(page, draft, "kind", rng)

@@ -1,0 +1,221 @@
+"""Examples for pre-training: demonstrations drawn as it goes, and batches of them as tensors."""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from vclib.env.sheet import Sheet
+from vclib.env.synth import DIFFICULTIES, BlockPage, parse_html, random_page, split_of, to_html
+from vclib.policy import prompts
+from vclib.rl import demonstrations as demos
+
+JOBS = ("write", "revise", "criticise")
+POOL = 8
+"""Batches drawn together, so that examples of like length can share a batch."""
+SHEET_PAGES = 64
+
+
+@dataclass
+class Example:
+    """One demonstration: pictures (uint8 RGB, [H, W, 3]), prompt messages, and the answer."""
+
+    job: str
+    pictures: list[np.ndarray]
+    messages: prompts.Messages
+    answer: str
+
+
+@dataclass
+class Plan:
+    """An example before its pages are drawn."""
+
+    job: str
+    reference: BlockPage
+    answer: str
+    drafts: list[BlockPage] = field(default_factory=list)
+    draft_html: str = ""
+    critique: str | None = None
+
+
+def plan_example(
+    job: str,
+    rng: random.Random,
+    *,
+    eyes: bool,
+    own_drafts: list[tuple[BlockPage, str]],
+    share: float,
+) -> Plan:
+    """Draw a page, a draft of it and the demonstrated answer for one job."""
+    if job == "write":
+        page = draw(rng)
+        writer = "careful" if eyes else demos.choose(demos.WRITERS, rng)
+        return Plan(job, page, to_html(page if eyes else demos.write(page, writer, rng)))
+    if own_drafts and rng.random() < share:
+        page, html = rng.choice(own_drafts)
+        draft = parse_html(html)
+    else:
+        page = draw(rng)
+        draft = demos.write(page, demos.choose(demos.WRITERS, rng), rng)
+        html = to_html(draft)
+    assert draft is not None
+    lines = demos.differences(page, draft)
+    if job == "revise":
+        if rng.random() < 0.15:
+            fresh = demos.write(page, demos.choose(demos.WRITERS, rng), rng)
+            answer = draft if rng.random() < 0.5 else fresh
+            return Plan(job, page, to_html(answer), draft_html=html)
+        text = demos.critique(lines) if lines else demos.criticise(page, draft, "guessing", rng)
+        revised = demos.revise(draft, text, demos.choose(demos.REVISERS, rng), rng)
+        return Plan(job, page, to_html(revised), draft_html=html, critique=text)
+    critic = demos.choose(demos.CRITICS, rng)
+    if rng.random() < 0.4:
+        said = demos.criticise(page, draft, demos.choose(demos.CRITICS, rng), rng)
+        if said != demos.DONE:
+            later = demos.revise(draft, said, demos.choose(demos.REVISERS, rng), rng)
+            answer = demos.criticise(page, later, critic, rng)
+            return Plan(job, page, answer, drafts=[draft, later], critique=said)
+    if rng.random() < 0.1:
+        draft = page
+    return Plan(job, page, demos.criticise(page, draft, critic, rng), drafts=[draft])
+
+
+def draw(rng: random.Random) -> BlockPage:
+    while True:
+        page = random_page(rng.choice(DIFFICULTIES), rng)
+        if split_of(page) == "train":
+            return page
+
+
+def draw_examples(plans: list[Plan], sheet: Sheet) -> list[Example]:
+    """Render the pages of many plans, many to a screenshot, and write out their prompts."""
+    pages = [page for plan in plans for page in (plan.reference, *plan.drafts)]
+    htmls = [to_html(page) for page in pages]
+    shots = np.concatenate(
+        [sheet.draw(htmls[i : i + SHEET_PAGES]) for i in range(0, len(htmls), SHEET_PAGES)]
+    )
+    examples, start = [], 0
+    for plan in plans:
+        pictures = list(shots[start : start + 1 + len(plan.drafts)])
+        start += len(pictures)
+        if plan.job == "write":
+            messages = prompts.developer_first(pictures[0])
+        elif plan.job == "revise":
+            messages = prompts.developer_revision(pictures[0], plan.draft_html, plan.critique)
+        elif len(pictures) == 2:
+            messages = prompts.critic_first(*pictures)
+        else:
+            messages = prompts.critic_again(*pictures, plan.critique or "")
+        examples.append(Example(plan.job, pictures, messages, plan.answer))
+    return examples
+
+
+def produce(
+    first: int,
+    steps: int,
+    *,
+    eyes_until: int,
+    batch_size: int,
+    seed: int,
+    job_shares: tuple[float, ...],
+    own_draft_share: float,
+    out: Any,
+    drafts_in: Any,
+) -> None:
+    """Put batches `first` to `steps` into the queue `out`, then None; for a process of its own.
+
+    `drafts_in` brings drafts that the model wrote. Ends when the parent process is gone.
+    """
+    sheet = Sheet()
+    own_drafts: list[tuple[BlockPage, str]] = []
+    try:
+        for step in range(first, steps, POOL):
+            rng = random.Random(f"pretrain/{seed}/{step}")
+            while not drafts_in.empty():
+                own_drafts = drafts_in.get()
+            eyes = step < eyes_until
+            plans = []
+            for _ in range(POOL * batch_size):
+                job = "write" if eyes else rng.choices(JOBS, job_shares)[0]
+                plans.append(
+                    plan_example(job, rng, eyes=eyes, own_drafts=own_drafts, share=own_draft_share)
+                )
+            plans.sort(key=lambda plan: (plan.job, len(plan.drafts), len(plan.answer)))
+            examples = draw_examples(plans, sheet)
+            batches = [examples[i : i + batch_size] for i in range(0, len(examples), batch_size)]
+            rng.shuffle(batches)
+            for batch in batches:
+                if not _put(out, batch):
+                    return
+        _put(out, None)
+    finally:
+        sheet.close()
+
+
+def _put(out: Any, item: Any) -> bool:
+    """Wait for a place in the queue, as long as somebody is there to take from it."""
+    parent = multiprocessing.parent_process()
+    while parent is None or parent.is_alive():
+        try:
+            out.put(item, timeout=5)
+        except queue.Full:
+            continue
+        return True
+    return False
+
+
+def patchify(pictures: list[np.ndarray]) -> torch.Tensor:
+    """What the image processor makes of pictures that need no resizing, all at once.
+
+    uint8 [H, W, 3] with H and W multiples of 32 → float [patches, 1536], scaled to [-1, 1].
+    """
+    batch = np.stack(pictures)
+    n, height, width, _ = batch.shape
+    tiles = batch.reshape(n, height // 32, 2, 16, width // 32, 2, 16, 3)
+    tiles = tiles.transpose(0, 1, 4, 2, 5, 7, 3, 6)
+    patches = torch.from_numpy(np.ascontiguousarray(tiles)).float().div_(127.5).sub_(1)
+    once = patches.reshape(-1, 3, 1, 16, 16)
+    return once.expand(-1, -1, 2, -1, -1).reshape(-1, 1536)
+
+
+def collate(examples: list[Example], processor: Any) -> dict[str, torch.Tensor]:
+    """Left-padded prompts with right-padded answers, and labels over the answers alone."""
+    tokenizer = processor.tokenizer
+    height, width = examples[0].pictures[0].shape[:2]
+    image_tokens = processor.image_token * (height * width // 32**2)
+    image_prompts = []
+    for example in examples:
+        text = processor.apply_chat_template(
+            example.messages, add_generation_prompt=True, enable_thinking=False
+        )
+        image_prompts.append(text.replace(processor.image_token, image_tokens))
+    prompt_ids = tokenizer(image_prompts).input_ids
+    answer_ids = [
+        [*ids, tokenizer.eos_token_id]
+        for ids in tokenizer([example.answer for example in examples]).input_ids
+    ]
+    left, right = max(map(len, prompt_ids)), max(map(len, answer_ids))
+    input_ids = torch.full((len(examples), left + right), tokenizer.pad_token_id)
+    attention_mask = torch.zeros_like(input_ids)
+    labels = torch.full_like(input_ids, -100)
+    for row, (prompt, answer) in enumerate(zip(prompt_ids, answer_ids, strict=True)):
+        start, end = left - len(prompt), left + len(answer)
+        input_ids[row, start:end] = torch.tensor(prompt + answer)
+        attention_mask[row, start:end] = 1
+        labels[row, left:end] = torch.tensor(answer)
+    pictures = [picture for example in examples for picture in example.pictures]
+    grid = torch.tensor([[1, height // 16, width // 16]]).repeat(len(pictures), 1)
+    return {
+        "input_ids": input_ids,
+        "attention_mask": attention_mask,
+        "mm_token_type_ids": (input_ids == processor.image_token_id).int(),
+        "pixel_values": patchify(pictures),
+        "image_grid_thw": grid,
+        "labels": labels,
+    }

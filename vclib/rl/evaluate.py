@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -45,17 +46,17 @@ def evaluate(
     result = Evaluation(settings, {})
     for arm in settings.arms():
         keep = arm.loop == settings.loops[-1] and arm.decoding == settings.decodings[0]
-        generator = torch.Generator().manual_seed(settings.seed)
         result.arms[arm] = []
         for first in range(0, len(pages), settings.pages_per_batch):
             batch = pages[first : first + settings.pages_per_batch]
+            k = 1 if arm.decoding == "greedy" else settings.samples_per_page
             groups = play(
                 policy,
                 env,
                 [page.id for page in batch],
-                k=1 if arm.decoding == "greedy" else settings.samples_per_page,
+                k=k,
                 settings=episode_settings(arm, settings),
-                generator=generator,
+                generator=[_luck(settings.seed, page, n) for page in batch for n in range(k)],
             )
             for group in groups:
                 result.arms[arm].append(_page_result(group, keep))
@@ -108,6 +109,12 @@ def table(evaluation: Evaluation) -> str:
     pages = f"{evaluation.pages()} {evaluation.settings.split} pages"
     lines += ["", f"[low, high]: 95 % bootstrap interval over {pages}, paired for differences"]
     return "\n".join(lines[1:])
+
+
+def _luck(seed: int, page: Page, sample: int) -> torch.Generator:
+    """The same draws for the same page in every arm, so that differences pair luck too."""
+    bits = random.Random(f"{seed}/{page.id}/{sample}").getrandbits(63)
+    return torch.Generator().manual_seed(bits)
 
 
 def _page_result(group: Sequence[Episode], keep: bool) -> PageResult:

@@ -177,10 +177,10 @@ def _results(evaluation: Evaluation) -> Iterator[str]:
     for decoding in settings.decodings:
         yield html.card(_table(evaluation, decoding, difficulties))
     yield html.paragraph(
-        f"Rewards of the last draft unless a column says otherwise, mean over pages with the 95 % "
-        f"bootstrap interval; {evaluation.pages()} pages, at most {settings.max_steps} drafts, "
-        f"temperature {settings.temperature:g} where sampled, seed {settings.seed}. All arms play "
-        "the same pages. Differences are paired by page. “Alone” revises as often, "
+        "Rewards of the last draft unless a column says otherwise, mean over pages with the "
+        f"95\u00a0% bootstrap interval. {evaluation.pages()} pages, at most {settings.max_steps} "
+        f"drafts, temperature {settings.temperature:g} where sampled, seed {settings.seed}. All "
+        "arms play the same pages. Differences are paired by page. “Alone” revises as often, "
         "without critique. “Best so far” is the best draft of the episode, which nobody knows "
         "without the reference's score.",
         "note",
@@ -210,8 +210,8 @@ def _strips(evaluation: Evaluation) -> Iterator[str]:
         return
     yield "<h2>Before and after</h2>"
     yield html.paragraph(
-        "The first pages of each difficulty, not chosen by result; then the pages with the largest "
-        f"gain and the largest loss. One sample each, {arms[0].decoding}. Numbers are rewards.",
+        "The first pages of each difficulty, not chosen by result; then the two extremes. One "
+        f"episode each, {arms[0].decoding}. Numbers are rewards.",
         "note",
     )
     for page_id, why in shown_pages(evaluation).items():
@@ -231,11 +231,13 @@ def _strip(
             ends.append((f"draft {len(turns)}", turns[-1]))
         for name, draft in ends:
             pictures.append(html.picture(draft.pixels, f"{policy}, {name}", f"{draft.reward:.3f}"))
-            sources.append(html.folded(f"HTML: {policy}, {name}", html.code(draft.html)))
+            sources.append(html.paragraph(f"{policy}, {name}", "note") + html.code(draft.html))
         if turns[-1].critique:
-            words.append(f"<blockquote>{policy} Critic: {escape(turns[-1].critique)}</blockquote>")
+            said = f"{policy} Critic, before the last draft:\n{turns[-1].critique}"
+            words.append(f"<blockquote>{escape(said)}</blockquote>")
+    source = html.folded("HTML of the drafts", "".join(sources))
     title = f'<div class="note">{escape(page_id)} · {escape(why)}</div>'
-    return title + f'<div class="strip">{"".join(pictures)}</div>' + "".join(words + sources)
+    return title + f'<div class="strip">{"".join(pictures)}</div>' + "".join(words) + source
 
 
 def _origins(folder: Path, evaluation: Evaluation | None) -> Iterator[str]:
@@ -271,7 +273,7 @@ def _split(evaluation: Evaluation) -> str:
 def _range(interval: Interval) -> str:
     if interval.pages < 2:
         return "one page: no interval"
-    return f"95 % interval {interval.low:.3f} to {interval.high:.3f}"
+    return f"95\u00a0% interval {interval.low:.3f} to {interval.high:.3f}"
 
 
 def _signed(interval: Interval) -> str:

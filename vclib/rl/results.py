@@ -179,8 +179,9 @@ def shown_pages(evaluation: Evaluation, per_difficulty: int = 2) -> dict[str, st
     if len(arms) == 2:
         base, trained = arms
         gains = evaluation.page_gains(trained, base)
-        shown.setdefault(max(gains, key=gains.__getitem__), "largest gain")
-        shown.setdefault(min(gains, key=gains.__getitem__), "largest loss")
+        best, worst = max(gains, key=gains.__getitem__), min(gains, key=gains.__getitem__)
+        shown.setdefault(best, f"the page that gained most, {gains[best]:+.3f}")
+        shown.setdefault(worst, f"the page that gained least, {gains[worst]:+.3f}")
     return shown
 
 

@@ -14,6 +14,8 @@ from rapidfuzz.distance import Indel
 DOCTYPE = re.compile(r"\s*<!doctype\s+html\b[^>]*>", re.IGNORECASE)
 OPENING = re.compile(r"\s*<html[\s>]", re.IGNORECASE)
 CLOSING = re.compile(r"</html\s*>\s*\Z", re.IGNORECASE)
+# html5lib takes a minute over a tag with 20,000 attributes.
+STUFFED_TAG = re.compile(r"<[a-zA-Z](?:[^\s>]*\s+){2000}")
 UNSEEN_TAGS = {"head", "title", "meta", "link", "style", "script", "base", "noscript", "template"}
 
 
@@ -35,17 +37,19 @@ class Markup:
 
 def read_markup(html: str) -> Markup:
     """Grade a text and read its tree, by the HTML5 parsing algorithm."""
+    form = format_grade(html)
+    if STUFFED_TAG.search(html):
+        return Markup(form, 0.0, (), Counter(), "a tag has more than 2,000 attributes")
     parser = html5lib.HTMLParser(namespaceHTMLElements=False)
     # html5lib still crashes on some hostile markup (deep nesting, odd code points); such a text
     # is the answer's fault and must cost it its grades, not stop the run.
     try:
-        root = parser.parse(html)
-        steps = list(_walk(root))
+        steps = list(_walk(parser.parse(html)))
     except Exception as error:
-        return Markup(format_grade(html), 0.0, (), Counter(), f"{type(error).__name__}: {error}")
+        return Markup(form, 0.0, (), Counter(), f"{type(error).__name__}: {error}")
     tags = tuple(tag for tag, _ in steps)
     edges = Counter((parent, tag) for tag, parent in steps if parent)
-    return Markup(format_grade(html), validity_grade(html, len(parser.errors)), tags, edges)
+    return Markup(form, validity_grade(html, len(parser.errors)), tags, edges)
 
 
 def format_grade(html: str) -> float:

@@ -1,0 +1,236 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from vclib.errors import VclibError
+from vclib.rl import checkpoint
+from vclib.rl.runlog import CONFIG, DIAGNOSTICS, REWARD_LOG, TRAIN_LOG, read_jsonl, read_rewards
+from vclib.rl.trainer import Trainer
+
+WORKER = Path(__file__).with_name("run_training.py")
+
+
+def adapters(policy):
+    return {
+        agent: [p.detach().clone() for p in policy.adapter_parameters(agent).values()]
+        for agent in ("developer", "critic")
+    }
+
+
+def same(left, right):
+    return all(map(torch.equal, left, right))
+
+
+def train(settings, env, stop_after=None):
+    with Trainer(settings, env) as trainer:
+        updates = []
+        for update in trainer.run():
+            updates.append(update)
+            if update.index == stop_after:
+                trainer.stop()
+        return trainer, updates
+
+
+def lines(settings, name=TRAIN_LOG):
+    return (settings.run_folder / name).read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("phase", "trained"),
+    [
+        ("developer", {"developer"}),
+        ("critic", {"critic"}),
+        ("combined", {"developer", "critic"}),
+    ],
+)
+def test_a_phase_moves_its_own_adapters_and_no_others(settings, env, phase, trained):
+    with Trainer(settings.but(phase=phase), env) as trainer:
+        before = adapters(trainer.policy)
+        updates = list(trainer.run())
+        after = adapters(trainer.policy)
+    assert {agent for agent in before if not same(before[agent], after[agent])} == trained
+    assert [update.phase for update in updates] == [phase, phase]
+    for update in updates:
+        turns = [t for group in update.episodes for e in group for t in e.turns]
+        assert {t.agent for t in turns if t.advantage is not None} == trained
+        assert all(t.return_ is not None for t in turns)
+        assert update.loss != 0 and update.grad_norm > 0
+
+
+def test_alternate_trains_one_adapter_after_the_other(settings, env):
+    settings = settings.but(phase="alternate", num_phases=2, episodes_per_phase=1)
+    with Trainer(settings, env) as trainer:
+        run = trainer.run()
+        start = adapters(trainer.policy)
+        assert next(run).phase == "developer"
+        middle = adapters(trainer.policy)
+        assert next(run).phase == "critic"
+        end = adapters(trainer.policy)
+        assert next(run, None) is None
+    assert same(start["critic"], middle["critic"])
+    assert not same(start["developer"], middle["developer"])
+    assert same(middle["developer"], end["developer"])
+    assert not same(middle["critic"], end["critic"])
+    assert [path.name for path in sorted(settings.checkpoint_folder.iterdir())] == [
+        "update-000001",
+        "update-000002",
+    ]
+
+
+def test_an_update_carries_what_a_dashboard_needs(settings, env):
+    _, [first, second] = train(settings, env)
+    assert (first.index, second.index, first.total) == (1, 2, 2)
+    assert set(first.by_difficulty) <= {"easy", "medium", "hard"}
+    assert first.by_difficulty.keys() | second.by_difficulty.keys() == {"easy", "medium", "hard"}
+    assert 0 < first.mean_terminal_reward < 1 and first.mean_steps == 2.0
+    assert set(first.seconds) == {"render", "sample", "score", "update"}
+    assert first.entropy > 0 and first.group_std > 0 and first.silent_share == 0
+    assert first.lengths["developer"] <= 10 and first.lengths["critic"] <= 4
+    assert first.tokens_per_second > 0 and first.reward_parts.keys() >= {"ssim", "format"}
+    assert [len(group) for group in first.episodes] == [3, 3]
+
+
+def test_the_logs_of_a_run(settings, env):
+    _, updates = train(settings, env)
+    rows = read_rewards(settings.run_folder)
+    assert [(r["phase"], r["episode"], r["mean_steps"]) for r in rows] == [
+        ("developer", 1, 2.0),
+        ("developer", 2, 2.0),
+    ]
+    assert rows[0]["mean_terminal_reward"] == pytest.approx(
+        updates[0].mean_terminal_reward, abs=1e-6
+    )
+    assert list(read_jsonl(settings.run_folder / TRAIN_LOG)[0]) == [
+        "iter",
+        "easy",
+        "medium",
+        "hard",
+        "mean",
+        "loss",
+    ]
+    diagnostics = read_jsonl(settings.run_folder / DIAGNOSTICS)[1]
+    assert diagnostics.keys() >= {
+        "group_std",
+        "silent_share",
+        "grad_norm",
+        "entropy",
+        "lengths",
+        "truncated_share",
+        "parse_failure_share",
+        "tokens_per_second",
+        "seconds",
+    }
+    config = json.loads((settings.run_folder / CONFIG).read_text())
+    assert config["browser"] == env.renderer.browser
+    assert config["settings"]["k_rollouts"] == 3
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_seed_others(settings, env, tmp_path):
+    train(settings, env)
+    again, other = settings.but(run="again"), settings.but(run="other", seed=1)
+    train(again, env)
+    train(other, env)
+    assert lines(again) == lines(settings) != lines(other)
+
+
+def test_a_killed_run_that_is_resumed_equals_one_that_was_not(settings, env):
+    settings = settings.but(episodes=4, checkpoint_every=2)
+    killed = settings.but(run="killed")
+    worker = subprocess.Popen(
+        [sys.executable, str(WORKER), json.dumps(killed.as_dict())],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert worker.stdout is not None
+    for line in worker.stdout:
+        if line.strip() == "3":
+            worker.send_signal(signal.SIGKILL)
+            break
+    worker.wait()
+    assert len(lines(killed)) == 3
+    assert checkpoint.find(killed.run_folder).name == "update-000002"
+    resumed, _ = train(killed.but(resume_from=str(killed.run_folder)), env)
+    whole, _ = train(settings, env)
+    assert lines(killed) == lines(settings)
+    assert lines(killed, REWARD_LOG) == lines(settings, REWARD_LOG)
+    left, right = adapters(resumed.policy), adapters(whole.policy)
+    assert same(left["developer"], right["developer"]) and same(left["critic"], right["critic"])
+
+
+def test_stop_saves_and_the_run_goes_on_from_there(settings, env):
+    settings = settings.but(episodes=3)
+    stopped, updates = train(settings, env, stop_after=1)
+    assert len(updates) == 1 and "update 1 of 3" in stopped.how_to_go_on
+    resumed = settings.but(resume_from=str(settings.run_folder))
+    finished, updates = train(resumed, env)
+    assert [update.index for update in updates] == [2, 3] and finished.finished
+    assert [row["episode"] for row in read_rewards(settings.run_folder)] == [1, 2, 3]
+
+
+def test_breaking_off_the_loop_loses_no_update(settings, env):
+    with Trainer(settings, env) as trainer:
+        for _ in trainer.run():
+            break
+    assert checkpoint.find(settings.run_folder).name == "update-000001"
+
+
+def test_ctrl_c_finishes_the_update_saves_and_says_how_to_go_on(settings, env, capsys):
+    before = signal.getsignal(signal.SIGINT)
+    with Trainer(settings, env) as trainer:
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        updates = list(trainer.run())
+        timer.join()
+    assert len(updates) == 1
+    assert "--resume-from" in capsys.readouterr().err
+    assert checkpoint.find(settings.run_folder).name == "update-000001"
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_training_works_on_a_thread_that_is_not_the_main_one(settings, env):
+    found = []
+    thread = threading.Thread(target=lambda: found.extend(train(settings, env)[1]))
+    thread.start()
+    thread.join()
+    assert len(found) == 2
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten_unasked(settings, env):
+    train(settings.but(episodes=1), env)
+    with pytest.raises(VclibError, match="already holds a run"):
+        Trainer(settings, env)
+    train(settings.but(overwrite=True), env)
+    assert len(read_rewards(settings.run_folder)) == 2
+
+
+def test_resuming_with_other_settings_is_refused_by_name(settings, env):
+    train(settings, env)
+    changed = settings.but(resume_from=str(settings.run_folder), learning_rate=0.5)
+    with pytest.raises(VclibError, match="learning_rate"):
+        Trainer(changed, env)
+
+
+def test_trackers_write_curves_where_asked_for(settings, env):
+    pytest.importorskip("tensorboard")
+    train(settings.but(episodes=1, trackers=("tensorboard",)), env)
+    assert list(settings.run_folder.glob("events.out.tfevents.*"))
+
+
+def test_a_page_is_never_seen_twice_while_the_split_lasts(settings, env):
+    _, updates = train(settings, env)
+    pages = [group[0].page_id for update in updates for group in update.episodes]
+    assert len(set(pages)) == 4
+
+
+def test_updates_without_a_critic_train_a_single_draft(settings, env):
+    _, updates = train(settings.but(max_steps=1), env)
+    assert [update.mean_steps for update in updates] == [1.0, 1.0]
+    assert "critic" not in updates[0].lengths

@@ -13,6 +13,7 @@ import shutil
 import threading
 import weakref
 from collections.abc import Coroutine, Sequence
+from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from vclib.errors import VclibError
 __all__ = ["Box", "BrowserMissing", "Render", "Renderer", "TextBlock", "find_chromium"]
 
 MAX_PAGE_HEIGHT = 8_000
+CLOSED = "This Renderer was closed; make a new one."
 T = TypeVar("T")
 
 
@@ -204,12 +206,14 @@ class Renderer:
 
     def _call(self, coroutine: Coroutine[Any, Any, T], seconds: float) -> T:
         """Runs it on the browser's thread, bounded from outside the browser."""
-        if not self._thread.is_alive():
+        if not self._finalizer.alive or not self._thread.is_alive():
             coroutine.close()
-            raise VclibError("This Renderer was closed; make a new one.")
+            raise VclibError(CLOSED)
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result(seconds)
+        except CancelledError:
+            raise VclibError(CLOSED) from None
         except FutureTimeout:
             future.cancel()
             if self._engine.chromium:

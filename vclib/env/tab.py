@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from playwright.async_api import Browser, CDPSession, Route
+from playwright.async_api import Error as PlaywrightError
 
 from vclib.env.dom import SNAPSHOT_REQUEST
 from vclib.env.sanitize import HOST, IMAGES, MAX_NODES, SafePage
@@ -95,6 +96,8 @@ class Tab:
             if nodes > MAX_NODES:
                 return f"the page has {nodes} nodes; at most {MAX_NODES} are rendered"
         snapshot = await send("DOMSnapshot.captureSnapshot", SNAPSHOT_REQUEST)
+        if snapshot["strings"][snapshot["documents"][0]["documentURL"]] != HOST:
+            raise PlaywrightError("the page navigated away, which its policy forbids")
         request = {"format": "png", "optimizeForSpeed": True, "clip": self.clip}
         shot = await send("Page.captureScreenshot", request)
         return snapshot, base64.b64decode(shot["data"]), self.refused

@@ -1,0 +1,370 @@
+import http.client
+import socket
+import subprocess
+import sys
+from urllib.parse import urlsplit
+
+import httpx
+import numpy as np
+import pytest
+
+from vclib.env import errors
+from vclib.env.browser import Renderer
+from vclib.env.client import HttpEnv
+from vclib.env.environment import WebPageEnv
+from vclib.env.pages import load_pages
+from vclib.env.server import background_server, serve
+from vclib.errors import VclibError
+
+PAGE = "blocks/train/medium/5"
+DRAFT = '<!doctype html><body style="background:#dc2626"><p>Help</p></body>'
+
+
+@pytest.fixture(scope="module")
+def renderer():
+    with Renderer() as renderer:
+        yield renderer
+
+
+@pytest.fixture(scope="module")
+def env(renderer):
+    with WebPageEnv("blocks", renderer=renderer) as env:
+        yield env
+
+
+@pytest.fixture(scope="module")
+def url(env):
+    with background_server(env) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def openenv_url(env):
+    pytest.importorskip("openenv")
+    with background_server(env, openenv=True) as url:
+        yield url
+
+
+@pytest.fixture
+def remote(url):
+    with HttpEnv(url) as remote:
+        yield remote
+
+
+@pytest.fixture
+def ask(url):
+    """Sends one request, by default JSON, and returns (status, parsed answer)."""
+
+    def send(method, path, **request):
+        response = httpx.request(method, url + path, trust_env=False, timeout=60, **request)
+        return response.status_code, response.json()
+
+    return send
+
+
+def html_of(page_id):
+    return load_pages("blocks").page(page_id).html
+
+
+def same(a, b):
+    """Equal in everything but the session."""
+    for name, value in vars(a).items():
+        other = getattr(b, name)
+        if isinstance(value, np.ndarray):
+            assert np.array_equal(value, other), name
+        elif name != "session_id":
+            assert value == other, name
+    return True
+
+
+def test_an_episode_over_http_is_the_same_as_in_process(env, remote):
+    here, there = (side.reset(page_id=PAGE, max_steps=3) for side in (env, remote))
+    assert same(here, there)
+    for html in (DRAFT, "no html", html_of(PAGE)):
+        here, there = env.step(html, here.session_id), remote.step(html, there.session_id)
+        assert same(here, there)
+    assert there.done and there.reward == 1
+    assert same(env.render(DRAFT), remote.render(DRAFT))
+
+
+def test_step_many_over_http_is_the_same_as_in_process(env, remote):
+    drafts = [DRAFT, html_of(PAGE), "", DRAFT]
+    seen = []
+    for side in (env, remote):
+        sessions = [side.reset("hard", seed=n).session_id for n in range(3)]
+        actions = list(zip(drafts, [*sessions, sessions[0]], strict=True))
+        seen.append(side.step_many(actions))
+    assert [observation.step for observation in seen[1]] == [1, 1, 1, 2]
+    assert all(same(a, b) for a, b in zip(*seen, strict=True))
+    assert remote.step_many([]) == []
+
+
+def test_plain_http_keeps_the_session_between_calls(ask):
+    status, seen = ask("POST", "/reset?difficulty=easy&seed=4&max_steps=2")
+    assert (status, seen["page_id"]) == (200, "blocks/train/easy/4")
+    session = seen["session_id"]
+    status, seen = ask("POST", "/step", json={"html": DRAFT, "session_id": session})
+    assert status == 200 and seen["step"] == 1 and 0 <= seen["reward"] < 1
+    assert set(seen["metadata"]["rewards"]) >= {"total", "gate", "text_block", "ssim"}
+    assert seen["render_full_b64"] and seen["render_low_b64"] and seen["screenshot_b64"]
+    assert ask("GET", f"/state?session_id={session}")[1]["step_count"] == 1
+    status, seen = ask("POST", "/step", json={"html": DRAFT, "session_id": session})
+    assert status == 200 and seen["done"]
+
+
+def test_reset_takes_its_arguments_from_the_body_too(ask):
+    status, seen = ask("POST", "/reset", json={"page_id": PAGE, "max_steps": 7})
+    assert (status, seen["page_id"], seen["max_steps"]) == (200, PAGE, 7)
+    status, seen = ask("POST", "/reset?difficulty=easy&seed=2", json={"difficulty": "hard"})
+    assert (status, seen["page_id"]) == (200, "blocks/train/hard/2")
+
+
+def test_health_says_what_is_served(ask, env):
+    status, health = ask("GET", "/health")
+    assert (status, health["status"]) == (200, "healthy")
+    assert (health["pages"], health["split"], health["viewport"]) == ("blocks", "train", [256, 192])
+    assert health["browser"] == env.renderer.browser
+
+
+def test_errors_over_http_are_those_in_process(env, remote):
+    done = remote.reset(page_id=PAGE, max_steps=1).session_id
+    remote.step(DRAFT, done)
+    for call in (
+        lambda side: side.step(DRAFT, done),
+        lambda side: side.step(DRAFT, "nobody"),
+        lambda side: side.close_session("no/bo dy"),
+        lambda side: side.reset("brutal"),
+        lambda side: side.reset(seed=-1),
+        lambda side: side.render("x" * 2_000_000),
+    ):
+        with pytest.raises(errors.EnvError) as here:
+            call(env)
+        with pytest.raises(type(here.value)) as there:
+            call(remote)
+        assert str(there.value) == str(here.value)
+
+
+def test_a_session_can_be_closed_over_http(remote, ask):
+    session = remote.reset(page_id=PAGE).session_id
+    remote.close_session(session)
+    status, answer = ask("POST", "/step", json={"html": DRAFT, "session_id": session})
+    assert (status, answer["error"]) == (404, "UnknownSession")
+
+
+def test_an_expired_session_and_one_too_many_are_refused_over_http(renderer):
+    with (
+        WebPageEnv(renderer=renderer, max_sessions=1, idle_seconds=0.5) as env,
+        background_server(env) as url,
+        HttpEnv(url) as remote,
+    ):
+        session = remote.reset(page_id=PAGE).session_id
+        with pytest.raises(errors.TooManySessions):
+            remote.reset(page_id=PAGE)
+        env.sessions.idle_seconds = 0
+        with pytest.raises(errors.SessionExpired):
+            remote.step(DRAFT, session)
+
+
+@pytest.mark.parametrize("path", ["/reset", "/step", "/step_many", "/render"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b'"text"',
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"seed": NaN, "html": NaN}',
+        b'{"seed": 1e999, "html": 1e999}',
+        b'{"seed": ' + b"9" * 5000 + b', "html": 9}',
+        b'{"html": "half \\ud83d", "session_id": "half \\ud83d", "page_id": "\\ud83d"}',
+        b'{"html": ["<p>"], "session_id": {"a": 1}, "difficulty": 3}',
+        b'{"html": "<p>", "session_id": null, "difficulty": "brutal"}',
+        b'{"html": "<p>", "session_id": "nobody", "page_id": "../../x"}',
+        b'{"__proto__": 1}',
+        b'{"actions": [{"html": "<p>", "session_id": "nobody"}], "max_steps": 0}',
+        b'{"actions": [1, "two", null], "max_steps": -1}',
+    ],
+)
+def test_hostile_bodies_get_a_clear_refusal(ask, path, body):
+    status, answer = ask("POST", path, content=body, headers={"content-type": "application/json"})
+    if path == "/reset" and body in (b"", b"null"):
+        assert status == 200
+    else:
+        assert 400 <= status < 500, answer
+        assert answer["detail"]
+
+
+def test_hostile_addresses_get_a_clear_refusal(ask):
+    for method, path in (
+        ("POST", "/reset?seed=NaN"),
+        ("POST", f"/reset?seed={'9' * 4000}"),
+        ("POST", "/reset?difficulty=%00"),
+        ("POST", "/reset?max_steps=-1"),
+        ("DELETE", "/sessions/%F0%9F"),
+        ("GET", "/state?session_id=nobody"),
+        ("GET", "/step"),
+        ("GET", "/nowhere"),
+    ):
+        status, _ = ask(method, path)
+        assert 400 <= status < 500, path
+
+
+def test_html_may_hold_any_character(remote):
+    for html in ("\0", "<p>\0\x01\x7f\u2028😀</p>", "\r\n", "</body>" * 100, "<" * 10_000):
+        assert remote.render(html).metadata["error"] is None
+
+
+def test_an_oversized_body_is_refused_however_it_is_sent(renderer):
+    with WebPageEnv(renderer=renderer) as env, background_server(env) as url:
+
+        def chunks(count):
+            yield b'{"html": "'
+            for _ in range(count):
+                yield b"x" * 1_000_000
+
+        headers = {"content-type": "application/json"}
+        for body in (b"".join(chunks(17)), chunks(17), chunks(50)):
+            answer = httpx.post(url + "/render", content=body, headers=headers, trust_env=False)
+            assert answer.status_code == 413
+            assert answer.json()["error"] == "TooLarge"
+        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+        connection.request("POST", "/render", b"{}", {"content-length": "-5"})
+        assert connection.getresponse().status == 400
+        connection.close()
+
+
+def test_a_client_that_goes_away_in_mid_sentence_harms_nobody(url, ask):
+    host, port = urlsplit(url).hostname, urlsplit(url).port
+    with socket.create_connection((host, port)) as connection:
+        connection.sendall(b"POST /step HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{")
+    assert ask("GET", "/health")[0] == 200
+
+
+def test_a_server_that_is_away_is_a_clear_error(renderer):
+    with pytest.raises(errors.EnvironmentFault, match="python -m vclib serve"):
+        HttpEnv("http://127.0.0.1:9")
+    with pytest.raises(errors.BadArguments, match="expected http://HOST:PORT"):
+        HttpEnv("127.0.0.1:8000")
+    with pytest.raises(errors.BadArguments, match="no server was named"):
+        HttpEnv([])
+    with WebPageEnv(renderer=renderer) as env:
+        with background_server(env) as url:
+            remote = HttpEnv(url)
+            session = remote.reset(page_id=PAGE).session_id
+        with remote, pytest.raises(errors.EnvironmentFault, match="server"):
+            remote.step(DRAFT, session)
+
+
+def test_something_else_at_the_address_is_a_clear_error(tmp_path):
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as other:
+        try:
+            address = other.stdout.readline().split("(")[1].split(")")[0].rstrip("/")
+            with pytest.raises(errors.EnvironmentFault, match="status 404"):
+                HttpEnv(address)
+        finally:
+            other.terminate()
+
+
+def test_several_servers_share_the_sessions_and_each_keeps_its_own(renderer):
+    with (
+        WebPageEnv(renderer=renderer) as first,
+        WebPageEnv(renderer=renderer) as second,
+        background_server(first) as one,
+        background_server(second) as two,
+        HttpEnv([one, two]) as remote,
+    ):
+        seen = [remote.reset(page_id=PAGE) for _ in range(4)]
+        assert len(first.sessions) == len(second.sessions) == 2
+        drafts = [DRAFT, html_of(PAGE), "", DRAFT]
+        played = remote.step_many([(h, s.session_id) for h, s in zip(drafts, seen, strict=True)])
+        assert [s.session_id for s in played] == [s.session_id for s in seen]
+        assert played[1].reward == 1 and played[2].reward == 0
+        assert same(played[0], played[3])
+        for observation in seen:
+            remote.close_session(observation.session_id)
+        assert len(first.sessions) == len(second.sessions) == 0
+        walked = {remote.reset("easy").page_id for _ in range(4)}
+        assert walked == {f"blocks/train/easy/{n}" for n in range(4)}
+
+
+def test_servers_that_differ_are_refused_together(url, renderer):
+    with (
+        WebPageEnv(renderer=renderer, split="heldout") as other,
+        background_server(other) as address,
+        pytest.raises(errors.BadArguments, match="differ in split"),
+    ):
+        HttpEnv([url, address])
+
+
+def test_a_port_that_is_taken_is_a_clear_error():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(VclibError, match=f"cannot listen at 127.0.0.1:{port}"):
+            serve(port=port)
+
+
+def test_openenv_validate_passes(openenv_url):
+    from openenv.cli.__main__ import app
+    from typer.testing import CliRunner
+
+    done = CliRunner().invoke(app, ["validate", "--url", openenv_url, "--timeout", "60"])
+    assert done.exit_code == 0, done.output
+    assert "Verdict: PASS" in done.output and "FAIL" not in done.output
+
+
+def test_an_openenv_client_plays_a_whole_episode(env, openenv_url):
+    from openenv.core import GenericEnvClient
+
+    before = len(env.sessions)
+    with GenericEnvClient(base_url=openenv_url).sync() as client:
+        seen = client.reset(page_id=PAGE, max_steps=3)
+        assert seen.observation["prompt"] and seen.observation["screenshot_b64"]
+        assert len(env.sessions) == before + 1
+        rewards = []
+        for html in (DRAFT, "", html_of(PAGE)):
+            assert not seen.done
+            seen = client.step({"html": html})
+            rewards.append(seen.reward)
+        assert seen.done
+        state = client.state()
+        assert (state["step_count"], state["page_id"], state["done"]) == (3, PAGE, True)
+        with pytest.raises(RuntimeError, match="reset begins a new episode"):
+            client.step({"html": DRAFT})
+        client.reset(seed=1, difficulty="hard")
+    session = env.reset(page_id=PAGE).session_id
+    assert rewards == [env.step(html, session).reward for html in (DRAFT, "", html_of(PAGE))]
+
+
+def test_plain_http_keeps_the_session_beside_openenv(openenv_url):
+    with HttpEnv(openenv_url) as remote:
+        session = remote.reset(page_id=PAGE).session_id
+        assert [remote.step(DRAFT, session).step for _ in range(2)] == [1, 2]
+
+
+def test_an_agent_plays_over_mcp(openenv_url):
+    def call(method, **params):
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        answer = httpx.post(openenv_url + "/mcp", json=message, trust_env=False, timeout=60)
+        assert answer.status_code == 200
+        return answer.json()
+
+    tools = call("tools/list")["result"]["tools"]
+    assert {tool["name"] for tool in tools} == {"new_page", "submit_html", "render_html"}
+    session = call("openenv/session/create")["result"]["session_id"]
+
+    def use(tool, **arguments):
+        return call("tools/call", session_id=session, name=tool, arguments=arguments)
+
+    assert "reset first" in use("submit_html", html=DRAFT)["error"]["message"]
+    assert use("new_page", page_id=PAGE)["result"]["screenshot_b64"]
+    assert use("submit_html", html=html_of(PAGE))["result"]["reward"] == 1
+    assert call("openenv/session/close", session_id=session)["result"]["closed"]

@@ -106,8 +106,11 @@ def split_of(page: BlockPage) -> str:
     return "heldout" if digest[0] % 5 == 0 else "train"
 
 
-def random_page(difficulty: str, rng: random.Random) -> BlockPage:
-    """Draw a page: easy has 2 or 3 plain rows, medium one more that is split, hard two more."""
+def random_page(difficulty: str, rng: random.Random, words: tuple[str, ...] = WORDS) -> BlockPage:
+    """Draw a page: easy has 2 or 3 plain rows, medium one more that is split, hard two more.
+
+    `words` are those that may stand on it; some must be among SHORT and some among LONG.
+    """
     if difficulty == "easy":
         columns = [1] * rng.choice((2, 3))
     elif difficulty == "medium":
@@ -118,28 +121,32 @@ def random_page(difficulty: str, rng: random.Random) -> BlockPage:
     rows: list[Row] = []
     for n, height in zip(columns, _heights(len(columns), rng), strict=True):
         above = {cell.background for cell in rows[-1].cells} if rows else set()
-        rows.append(Row(height, _random_cells(n, above, rng)))
+        rows.append(Row(height, _random_cells(n, above, rng, words)))
     return BlockPage(rng.choice(GROUNDS), tuple(rows))
 
 
-def _random_cells(n: int, above: set[str], rng: random.Random) -> tuple[Cell, ...]:
+def _random_cells(
+    n: int, above: set[str], rng: random.Random, words: tuple[str, ...]
+) -> tuple[Cell, ...]:
     # Neighbours differ in colour: between two alike no one could see where a row ends.
     cells: list[Cell] = []
     while len(cells) < n:
-        cell = random_cell(n, rng)
+        cell = random_cell(n, rng, words)
         if cell.background not in above | {other.background for other in cells}:
             cells.append(cell)
     return tuple(cells)
 
 
-def random_cell(columns: int, rng: random.Random) -> Cell:
+def random_cell(columns: int, rng: random.Random, words: tuple[str, ...] = WORDS) -> Cell:
     """Draw one of `columns` cells; one in ten holds no words, a narrow one holds a short word."""
     background = rng.choice(tuple(INK))
     if rng.random() < 0.1:
         return Cell(background, "")
+    short = [word for word in words if word in SHORT]
     if columns == 1 and rng.random() < 0.4:
-        return Cell(background, f"{rng.choice(SHORT)} {rng.choice(LONG)}")
-    return Cell(background, rng.choice(SHORT if columns == 3 else WORDS))
+        long = [word for word in words if word in LONG]
+        return Cell(background, f"{rng.choice(short)} {rng.choice(long)}")
+    return Cell(background, rng.choice(short if columns == 3 else words))
 
 
 def _heights(n: int, rng: random.Random) -> list[int]:

@@ -12,7 +12,17 @@ import numpy as np
 import torch
 
 from vclib.env.sheet import Sheet
-from vclib.env.synth import DIFFICULTIES, BlockPage, parse_html, random_page, split_of, to_html
+from vclib.env.synth import (
+    DIFFICULTIES,
+    LONG,
+    SHORT,
+    WORDS,
+    BlockPage,
+    parse_html,
+    random_page,
+    split_of,
+    to_html,
+)
 from vclib.policy import prompts
 from vclib.rl import demonstrations as demos
 
@@ -51,10 +61,11 @@ def plan_example(
     eyes: bool,
     own_drafts: list[tuple[BlockPage, str]],
     share: float,
+    words: tuple[str, ...] = WORDS,
 ) -> Plan:
     """Draw a page, a draft of it and the demonstrated answer for one job."""
     if job == "write":
-        page = draw(rng)
+        page = draw(rng, words)
         writer = "careful" if eyes else demos.choose(demos.WRITERS, rng)
         return Plan(job, page, to_html(page if eyes else demos.write(page, writer, rng)))
     if own_drafts and rng.random() < share:
@@ -86,11 +97,21 @@ def plan_example(
     return Plan(job, page, demos.criticise(page, draft, critic, rng), drafts=[draft])
 
 
-def draw(rng: random.Random) -> BlockPage:
+def draw(rng: random.Random, words: tuple[str, ...] = WORDS) -> BlockPage:
+    """Draw a page of the train split, of any difficulty."""
     while True:
-        page = random_page(rng.choice(DIFFICULTIES), rng)
+        page = random_page(rng.choice(DIFFICULTIES), rng, words)
         if split_of(page) == "train":
             return page
+
+
+def words_at(share: float) -> tuple[str, ...]:
+    """The words on pages when this share of the eyes' steps is done: few, more, then all.
+
+    With all 28 from the start a small model learns to read none of them for thousands of pages.
+    """
+    few = 4 if share < 0.7 else 8
+    return WORDS if share > 0.85 else SHORT[::2][:few] + LONG[::2][:few]
 
 
 def draw_examples(plans: list[Plan], sheet: Sheet) -> list[Example]:
@@ -140,11 +161,19 @@ def produce(
             while not drafts_in.empty():
                 own_drafts = drafts_in.get()
             eyes = step < eyes_until
+            words = words_at(step / eyes_until) if eyes else WORDS
             plans = []
             for _ in range(POOL * batch_size):
                 job = "write" if eyes else rng.choices(JOBS, job_shares)[0]
                 plans.append(
-                    plan_example(job, rng, eyes=eyes, own_drafts=own_drafts, share=own_draft_share)
+                    plan_example(
+                        job,
+                        rng,
+                        eyes=eyes,
+                        own_drafts=own_drafts,
+                        share=own_draft_share,
+                        words=words,
+                    )
                 )
             plans.sort(key=lambda plan: (plan.job, len(plan.drafts), len(plan.answer)))
             examples = draw_examples(plans, sheet)

@@ -1,13 +1,17 @@
 import http.client
+import json
+import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
 import pytest
 
+import vclib
 from vclib.env import errors
 from vclib.env.browser import Renderer
 from vclib.env.client import HttpEnv
@@ -312,6 +316,25 @@ def test_a_port_that_is_taken_is_a_clear_error():
             serve(port=port)
 
 
+def test_serve_ends_with_its_browser_when_told_to(tmp_path):
+    program = "from vclib.env.server import serve; serve(port=0, openenv=False)"
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    ) as server:
+        try:
+            line = server.stdout.readline()
+            with HttpEnv(line.split(" at ")[1].split()[0]) as remote:
+                assert remote.browser in line
+                assert remote.reset(page_id=PAGE).page_id == PAGE
+        finally:
+            server.terminate()
+        assert server.wait(60) == 0
+    assert not list(tmp_path.glob("vclib-browser-*"))
+
+
 def test_openenv_validate_passes(openenv_url):
     from openenv.cli.__main__ import app
     from typer.testing import CliRunner
@@ -342,6 +365,44 @@ def test_an_openenv_client_plays_a_whole_episode(env, openenv_url):
         client.reset(seed=1, difficulty="hard")
     session = env.reset(page_id=PAGE).session_id
     assert rewards == [env.step(html, session).reward for html in (DRAFT, "", html_of(PAGE))]
+
+
+def test_hostile_webwebsocketmessages_get_an_error_and_harm_nobody(env, openenv_url):
+    from websockets.sync.client import connect
+
+    address = openenv_url.replace("http", "ws") + "/ws"
+    before = len(env.sessions)
+    for message in (
+        "{",
+        "[]",
+        '{"type": "dance"}',
+        '{"type": "step", "data": {"html": "<p>before reset"}}',
+        '{"type": "step", "data": {"html": 5}}',
+        '{"type": "reset", "data": {"seed": "x"}}',
+        '{"type": "reset", "data": {"seed": -1}}',
+        '{"type": "reset", "data": {"episode_id": {"a": 1}}}',
+        '{"type": "reset", "data": {"page_id": ["../../x"]}}',
+        '{"type": "reset", "data": {"difficulty": {}, "bogus": 1}}',
+    ):
+        with connect(address) as websocket:
+            websocket.send(message)
+            answer = json.loads(websocket.recv(timeout=60))
+            assert answer["type"] == "error" and answer["data"]["message"], message
+    assert httpx.get(openenv_url + "/health", trust_env=False).status_code == 200
+    assert len(env.sessions) == before
+
+
+def test_the_manifest_for_openenv_is_valid_and_of_this_version():
+    pytest.importorskip("openenv")
+    import yaml
+    from openenv.cli.__main__ import app
+    from typer.testing import CliRunner
+
+    deploy = Path(__file__).parents[2] / "deploy"
+    done = CliRunner().invoke(app, ["validate", str(deploy), "--level", "static", "--skip-build"])
+    assert done.exit_code == 0, done.output
+    manifest = yaml.safe_load((deploy / "openenv.yaml").read_text())
+    assert manifest["version"] == vclib.__version__
 
 
 def test_plain_http_keeps_the_session_beside_openenv(openenv_url):

@@ -88,9 +88,8 @@ class OpenEnvPage(Environment):
                 "max_steps, episode_id"
             )
         self.close()
-        seen = self.env.reset(difficulty, page_id, seed, max_steps)
-        self._state = PageState(episode_id=episode_id or seen.session_id)
-        return self._observed(seen)
+        self._state = PageState(episode_id=episode_id)
+        return self._observed(self.env.reset(difficulty, page_id, seed, max_steps))
 
     def step(
         self, action: HtmlAction, timeout_s: float | None = None, **unknown: Any
@@ -124,7 +123,7 @@ class OpenEnvPage(Environment):
 
     def _observed(self, seen: observation.Observation) -> PageObservation:
         self._state = PageState(
-            episode_id=self._state.episode_id,
+            episode_id=self._state.episode_id or seen.session_id,
             step_count=seen.step,
             session_id=seen.session_id,
             page_id=seen.page_id,

@@ -100,7 +100,7 @@ class FilePages(PageSet):
             self._paths |= {page_id: (split, difficulty, path) for page_id, path in ids.items()}
 
     def page(self, page_id: str) -> Page:
-        if page_id not in self._paths:
+        if not isinstance(page_id, str) or page_id not in self._paths:
             known = next(iter(self._paths))
             raise BadArguments(f"no page {page_id!r:.80} in {self.name}; ids look like {known!r}")
         split, difficulty, path = self._paths[page_id]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import signal
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import uvicorn
@@ -146,17 +147,23 @@ def serve(
     split: str = "train",
     max_steps: int = 5,
     max_sessions: int = 4096,
+    *,
+    openenv: bool = True,
 ) -> None:
     """Serve an environment until the process is told to stop (SIGINT or SIGTERM).
 
-    Raises VclibError if the address is taken.
+    Call it from the main thread. Raises VclibError if the address is taken.
     """
+    # uvicorn ends on either signal and then repeats it; as an exception it lets the browser end.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with (
+        suppress(KeyboardInterrupt),
         _bind(host, port) as listener,
         WebPageEnv(pages, split=split, max_steps=max_steps, max_sessions=max_sessions) as env,
     ):
-        print(f"{env.pages.name} pages ({split}) at {_url(listener)} with {env.renderer.browser}")
-        _uvicorn(create_app(env)).run(sockets=[listener])
+        where = f"{env.pages.name} pages ({split}) at {_url(listener)}"
+        print(f"{where} with {env.renderer.browser}; Ctrl-C ends it", flush=True)
+        _uvicorn(create_app(env, openenv=openenv)).run(sockets=[listener])
 
 
 @contextmanager
@@ -196,7 +203,7 @@ def _uvicorn(app: FastAPI) -> uvicorn.Server:
 
 def _bind(host: str, port: int) -> socket.socket:
     try:
-        return socket.create_server((host, port), reuse_port=False)
+        return socket.create_server((host, port))
     except (OSError, OverflowError) as error:
         raise VclibError(
             f"cannot listen at {host}:{port} ({error}); give another port, such as --port 8001"

@@ -13,8 +13,9 @@ from vclib.notebook.widgets import Dashboard, RewardExplorer, draft_strip, episo
 from vclib.policy.encoding import Prompt
 from vclib.policy.sampling import Sample
 from vclib.rl.episodes import Episode, Turn
+from vclib.rl.learner import Learned
 from vclib.rl.results import Draft
-from vclib.rl.update import Learned, Update, assign_credit, records, summarise
+from vclib.rl.update import Update, assign_credit, records, summarise
 
 ROWS = [
     {"iter": i, "easy": 0.5 + i / 100, "medium": None, "hard": 0.2, "mean": 0.4 + i / 100}

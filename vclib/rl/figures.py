@@ -266,5 +266,5 @@ def _error_line(axes: Axes, x: np.ndarray, spans: Sequence[Span], label: str, li
 
 def _color(label: str, order: int = 0) -> str:
     """The palette's colour of the label's first word, else one by its place in the figure."""
-    others = [color for name, color in PALETTE.items() if name not in ("base", "mean")]
+    others = list(dict.fromkeys(c for name, c in PALETTE.items() if name != "base"))
     return PALETTE.get(label.split()[0].rstrip(","), others[order % len(others)])

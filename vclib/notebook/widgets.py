@@ -148,13 +148,15 @@ def draft_strip(reference: Any, drafts: Sequence[Draft]) -> Picture:
         axes.set_xlabel(text, fontsize=6.5, family="monospace", loc="left")
     lines = max((text.count("\n") + 1 for text in texts if text), default=0)
     width, height = figure.get_size_inches()
-    figure.set_size_inches(width, height + 0.12 * lines)
+    figure.set_size_inches(width, height + 0.115 * lines)
+    for axes in figure.axes:
+        axes.set_anchor("N")
     return Picture(figures.png(figure), "episode strip")
 
 
-def _wrapped(critique: str | None) -> str:
-    lines = (critique or "").strip().splitlines()
-    return "\n".join(part for line in lines for part in textwrap.wrap(line, 34))
+def _wrapped(critique: str | None, width: int = 31, most: int = 9) -> str:
+    lines = [part for line in (critique or "").splitlines() for part in textwrap.wrap(line, width)]
+    return "\n".join(lines if len(lines) <= most else [*lines[: most - 1], "…"])
 
 
 def _draw_group(figure: SubFigure, group: Sequence[Episode], most: int = 5) -> None:

@@ -161,9 +161,10 @@ def serve(
         _bind(host, port) as listener,
         WebPageEnv(pages, split=split, max_steps=max_steps, max_sessions=max_sessions) as env,
     ):
+        server = _uvicorn(create_app(env, openenv=openenv))
         where = f"{env.pages.name} pages ({split}) at {_url(listener)}"
         print(f"{where} with {env.renderer.browser}; Ctrl-C ends it", flush=True)
-        _uvicorn(create_app(env, openenv=openenv)).run(sockets=[listener])
+        server.run(sockets=[listener])
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 
 import cv2
 import numpy as np
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import ViewportSize, sync_playwright
 
 from vclib.env.browser import find_chromium
 from vclib.env.chromium import FLAGS
@@ -48,7 +48,7 @@ class Sheet:
         if self._rows != rows:
             if self._page is not None:
                 self._page.context.close()
-            viewport = {"width": width * COLUMNS, "height": height * rows}
+            viewport = ViewportSize(width=width * COLUMNS, height=height * rows)
             context = self._browser.new_context(viewport=viewport, java_script_enabled=False)
             self._page, self._rows = context.new_page(), rows
             self._cdp = context.new_cdp_session(self._page)

@@ -32,7 +32,7 @@ INK = {
     "#cbd5e1": DARK_INK,
 }
 """Colours of cells, each with the ink that is read on it."""
-SHORT = (
+SHORT: tuple[str, ...] = (
     "Buy",
     "Cart",
     "Chat",
@@ -46,7 +46,16 @@ SHORT = (
     "Open",
     "Save",
 )
-LONG = ("About", "Account", "Billing", "Contact", "Gallery", "Orders", "Photos", "Pricing")
+LONG: tuple[str, ...] = (
+    "About",
+    "Account",
+    "Billing",
+    "Contact",
+    "Gallery",
+    "Orders",
+    "Photos",
+    "Pricing",
+)
 LONG += ("Profile", "Reports", "Search", "Settings", "Sign in", "Support", "Team", "Upload")
 WORDS = SHORT + LONG
 HEIGHTS = (32, 48, 64)
@@ -204,9 +213,8 @@ def parse_html(html: str) -> BlockPage | None:
         if style.get("display") == "flex":
             flex, depth = (height, []), 1
             continue
-        cell = Cell(
-            style.get("background", ground[1]), unescape(words.strip()), style.get("color", "")
-        )
+        background = str(style.get("background", ground[1]))
+        cell = Cell(background, unescape(words.strip()), style.get("color", ""))
         if flex is not None:
             flex[1].append(cell)
         else:

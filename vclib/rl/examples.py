@@ -80,8 +80,8 @@ def plan_example(
     if job == "revise":
         if rng.random() < 0.15:
             fresh = demos.write(page, demos.choose(demos.WRITERS, rng), rng)
-            answer = draft if rng.random() < 0.5 else fresh
-            return Plan(job, page, to_html(answer), draft_html=html)
+            again = draft if rng.random() < 0.5 else fresh
+            return Plan(job, page, to_html(again), draft_html=html)
         text = demos.critique(lines) if lines else demos.criticise(page, draft, "guessing", rng)
         revised = demos.revise(draft, text, demos.choose(demos.REVISERS, rng), rng)
         return Plan(job, page, to_html(revised), draft_html=html, critique=text)
@@ -130,9 +130,10 @@ def draw_examples(plans: list[Plan], sheet: Sheet) -> list[Example]:
         elif plan.job == "revise":
             messages = prompts.developer_revision(pictures[0], plan.draft_html, plan.critique)
         elif len(pictures) == 2:
-            messages = prompts.critic_first(*pictures)
+            messages = prompts.critic_first(pictures[0], pictures[1])
         else:
-            messages = prompts.critic_again(*pictures, plan.critique or "")
+            reference, last, new = pictures
+            messages = prompts.critic_again(reference, last, new, plan.critique or "")
         examples.append(Example(plan.job, pictures, messages, plan.answer))
     return examples
 

@@ -34,10 +34,10 @@ class PretrainSettings:
     """What makes a checkpoint; with the code, it makes it again."""
 
     output: str
-    steps: int = 1900
+    steps: int = 1650
     batch_size: int = 16
-    eyes: float = 0.5264  # share of the steps on careful pages alone
-    job_shares: tuple[float, ...] = (0.3, 0.35, 0.35)
+    eyes: float = 0.6061  # share of the steps on careful pages alone
+    job_shares: tuple[float, ...] = (0.2, 0.3, 0.5)
     own_draft_share: float = 0.4  # of drafts, once the model has written some
     own_drafts_every: int = 300  # steps
     learning_rate: float = 1.5e-3

@@ -328,6 +328,7 @@ def _clip(reference: Reference, cand: Look, clip: Embed) -> float:
 
 
 def _cosine(a: np.ndarray, b: np.ndarray) -> float:
+    a, b = a.astype(np.float64), b.astype(np.float64)
     return float(a @ b / max(float(np.linalg.norm(a) * np.linalg.norm(b)), 1e-9))
 
 

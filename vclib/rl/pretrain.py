@@ -34,9 +34,9 @@ class PretrainSettings:
     """What makes a checkpoint; with the code, it makes it again."""
 
     output: str
-    steps: int = 1650
+    steps: int = 1480
     batch_size: int = 16
-    eyes: float = 0.6061  # share of the steps on careful pages alone
+    eyes: float = 0.6757  # share of the steps on careful pages alone
     job_shares: tuple[float, ...] = (0.2, 0.3, 0.5)
     own_draft_share: float = 0.4  # of drafts, once the model has written some
     own_drafts_every: int = 300  # steps

@@ -57,7 +57,7 @@ def test_thinking_is_off_unless_asked_for(tmp_path):
         )
         for thinking in (True, False)
     }
-    assert told[True].endswith("<think>\n")
+    assert told[True].endswith("<think>")
     assert told[False].endswith("<think></think>")
 
 

@@ -18,13 +18,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from skimage.color import deltaE_ciede2000, rgb2lab
-from skimage.metrics import structural_similarity
 
-from vclib.env import similarity, synth
+from vclib.env import synth
 from vclib.env.browser import Render, Renderer
 from vclib.env.clip import load_clip
-from vclib.env.markup import read_markup, tree_similarity
 from vclib.env.reward import WEIGHTS, Breakdown, Reference, score
 from vclib.errors import VclibError
 from vclib.paths import DATA
@@ -411,47 +408,6 @@ def test_a_colour_further_off_costs_more(judge: Judge) -> None:
     parts = [part(judge(PAGE.replace("#16a34a", color)), "color") for color in colors]
     assert parts[0] == 1
     assert parts == sorted(parts, reverse=True)
-
-
-def test_structural_similarity_is_the_map_of_scikit_image() -> None:
-    rng = np.random.default_rng(0)
-    a = cv2.blur(rng.integers(0, 256, (96, 128, 3), dtype=np.uint8), (5, 5))
-    b = cv2.addWeighted(a, 0.7, rng.integers(0, 256, a.shape, dtype=np.uint8), 0.3, 0)
-    ours = similarity.ssim_map(a.astype(np.float32), b.astype(np.float32))
-    _, theirs = structural_similarity(a, b, channel_axis=2, full=True)
-    assert np.abs(ours - theirs.mean(axis=-1)).max() < 1e-3
-
-
-def test_colour_similarity_is_linear_in_ciede2000() -> None:
-    a, b = ((37, 99, 235),), ((60, 110, 220),)
-    lab_a, lab_b = (rgb2lab(np.array(c) / 255) for c in (a, b))
-    expected = 1 - deltaE_ciede2000(lab_a, lab_b) / similarity.COLOR_RANGE
-    ours = similarity.color_similarity(similarity.to_lab(a), similarity.to_lab(b))
-    assert 0 < expected[0] < 1
-    assert ours == pytest.approx(expected)
-
-
-def test_format_and_validity_grade_the_text() -> None:
-    whole = read_markup(PAGE)
-    assert whole.format == whole.validity == 1
-    assert read_markup(PAGE.replace("<!doctype html>", "")).format == 0.75
-    assert read_markup(f"```html\n{PAGE}\n```").format == 0
-    assert read_markup("").format == read_markup("").validity == 0
-    truncated = read_markup(PAGE[: len(PAGE) // 2])
-    assert truncated.format == 0.5
-    assert truncated.validity < 0.75
-    broken = read_markup(PAGE.replace("</div>", "</span>"))
-    assert broken.validity < truncated.validity + 0.25
-
-
-def test_tree_similarity_falls_with_each_change_of_the_tree() -> None:
-    flat = read_markup(document("<p>a</p><p>b</p><p>c</p>"))
-    nested = read_markup(document("<div><p>a</p><p>b</p><p>c</p></div>"))
-    shorter = read_markup(document("<p>a</p><p>b</p>"))
-    other = read_markup(document("<ul><li><a>a</a></li></ul>"))
-    assert tree_similarity(flat, flat) == 1
-    assert 1 > tree_similarity(flat, shorter) > tree_similarity(flat, other)
-    assert 1 > tree_similarity(flat, nested) > tree_similarity(flat, other)
 
 
 def test_clip_is_absent_unless_asked_for_and_its_weight_is_shared_out(

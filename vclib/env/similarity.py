@@ -120,3 +120,8 @@ def _blur(image: np.ndarray) -> np.ndarray:
 
 def _unbiased(variance: np.ndarray) -> np.ndarray:
     return variance * (SSIM_WINDOW**2 / (SSIM_WINDOW**2 - 1))
+
+
+def grown(mask: np.ndarray, window: int = 3) -> np.ndarray:
+    """A mask with all that lies within a window around its points: bool [H, W]."""
+    return cv2.dilate(mask.view(np.uint8), np.ones((window, window), np.uint8)).view(bool)

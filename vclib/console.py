@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from tqdm.auto import tqdm
@@ -51,6 +53,19 @@ def show_pretraining(records: Iterable[dict[str, Any]], total: int) -> None:
             bar.set_description_str(f"{record['job']:9}", refresh=False)
             bar.set_postfix_str(words, refresh=False)
             bar.update(record["step"] + 1 - bar.n)
+
+
+def quieten(model: str) -> None:
+    """Keep warnings of transformers that a user can do nothing about from tearing the bars.
+
+    A model from the hub keeps its bars for download and loading: they may take minutes.
+    """
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+    if Path(model).is_dir():
+        transformers.logging.disable_progress_bar()
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:

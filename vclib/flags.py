@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +21,6 @@ VERBS = {
     "figures": "draw the figures of stored runs again",
     "doctor": "check this machine",
 }
-PRETRAIN = {"steps": 4000, "batch_size": 32, "seed": 0, "threads": 2}
-"""As in `PretrainSettings`, which cannot be imported without torch; a test compares them."""
 PORT = 8000
 EVAL_PAGES = 60
 
@@ -109,7 +108,7 @@ TRAIN_SERVER_PORT (--env-url http://127.0.0.1:PORT), VCLIB_CHROMIUM (the browser
     add("--overwrite", "start afresh in a folder that holds a run", **ON)
 
     add.group("afterwards")
-    add("--no-eval", "do not evaluate; the report has the curves alone", **ON)
+    add("--no-eval", "do not evaluate; the report has the curves alone", default=False, **ON)
     add("--eval-pages", "held-out pages to evaluate on", shown=f"{EVAL_PAGES}, ci 6", **COUNT)
 
 
@@ -209,10 +208,11 @@ def pretrain_flags(parser: argparse.ArgumentParser) -> None:
   python -m vclib pretrain --steps 20 --batch-size 4 --output outputs/pretrain-trial
   python -m vclib pretrain --output outputs/pretrain --resume""",
     )
-    add("--steps", "optimizer steps", default=PRETRAIN["steps"], **COUNT)
-    add("--batch-size", "demonstrations in a step", default=PRETRAIN["batch_size"], **COUNT)
-    add("--seed", "of weights and pages", default=PRETRAIN["seed"], **SEED)
-    add("--threads", "threads of torch", default=PRETRAIN["threads"], **COUNT)
+    default = pretrain_defaults()
+    add("--steps", "optimizer steps", default=default["steps"], **COUNT)
+    add("--batch-size", "demonstrations in a step", default=default["batch_size"], **COUNT)
+    add("--seed", "of weights and pages", default=default["seed"], **SEED)
+    add("--threads", "threads of torch", default=default["threads"], **COUNT)
     add("--output", "folder of the model", default=Path("outputs/pretrain"), **PATH)
     add("--resume", "go on with what OUTPUT holds", **ON)
 
@@ -252,6 +252,19 @@ FLAGS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "figures": figures_flags,
     "doctor": doctor_flags,
 }
+
+
+def pretrain_defaults() -> dict[str, Any]:
+    """Defaults of `PretrainSettings`, read from its source: importing it would import torch."""
+    source = Path(__file__).parent / "rl" / "pretrain.py"
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    [settings] = [n for n in tree.body if getattr(n, "name", None) == "PretrainSettings"]
+    assert isinstance(settings, ast.ClassDef)
+    return {
+        field.target.id: ast.literal_eval(field.value)
+        for field in settings.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and field.value
+    }
 
 
 def _from(variable: str) -> dict[str, Any]:

@@ -17,9 +17,11 @@ def run_train(flags: argparse.Namespace, command: str) -> int:
 
     settings = choose.train_settings(flags)
     print(choose.announcement(settings), flush=True)
-    from vclib.console import show_updates
+    from vclib.console import quieten, show_updates
     from vclib.rl.report import write_report
     from vclib.rl.trainer import Trainer
+
+    quieten(settings.model)
 
     folder = settings.run_folder
     with Trainer(settings) as trainer:
@@ -64,9 +66,11 @@ def run_eval(flags: argparse.Namespace, command: str) -> int:
     model = flags.model or (adapters.model if adapters else str(TINY))
     import torch
 
+    from vclib.console import quieten
     from vclib.policy.model import LoraSettings, Policy
     from vclib.rl.trainer import open_env
 
+    quieten(model)
     if flags.threads:
         torch.set_num_threads(flags.threads)
     policy = Policy.load(
@@ -101,7 +105,7 @@ def run_render(flags: argparse.Namespace, command: str) -> int:
             raise VclibError(f"{path} was not rendered: {render.error}.")
     shown = renders[0]
     if flags.out:
-        Image.fromarray(shown.pixels).save(flags.out)
+        Image.fromarray(shown.pixels).save(flags.out, format="PNG")
         print(f"Picture: {flags.out}")
     rows = [
         ["page height", f"{shown.page_height} px"],
@@ -136,9 +140,10 @@ def run_serve(flags: argparse.Namespace, command: str) -> int:
 
 def run_pretrain(flags: argparse.Namespace, command: str) -> int:
     """Make the small model; its folder also gets the log and the settings."""
-    from vclib.console import show_pretraining
+    from vclib.console import quieten, show_pretraining
     from vclib.rl.pretrain import PretrainSettings, pretrain
 
+    quieten(str(flags.output))
     settings = PretrainSettings(
         output=str(flags.output),
         steps=flags.steps,

@@ -14,6 +14,7 @@ from vclib.errors import VclibError
 from vclib.policy.model import Policy
 from vclib.policy.sampling import SamplingSettings
 from vclib.rl.episodes import Episode, EpisodeSettings, play
+from vclib.rl.intervals import Interval
 from vclib.rl.results import Arm, Draft, EvalSettings, Evaluation, PageResult, comparisons
 
 Progress = Callable[[Arm, int], None]
@@ -88,27 +89,36 @@ def episode_settings(arm: Arm, settings: EvalSettings) -> EpisodeSettings:
 
 
 def table(evaluation: Evaluation) -> str:
-    """Means and differences with their 95 % intervals, to be printed."""
+    """Means and differences, each over its 95 % interval, to be printed; 96 columns wide."""
     lines = []
     difficulties = evaluation.difficulties()
-    heads = [f"{name:>22}" for name in difficulties]
     for decoding in evaluation.settings.decodings:
-        lines += ["", f"{decoding + ', reward of the last draft':34}" + "".join(heads)]
+        lines += ["", _row(f"{decoding}: reward of the last draft", difficulties)]
         for arm in evaluation.arms:
             if arm.decoding == decoding:
-                cells = [evaluation.mean(arm, "last", name) for name in difficulties]
-                lines.append(f"  {arm.label:32}" + "".join(f"{cell!s:>22}" for cell in cells))
-                first = evaluation.mean(arm, "first")
-                best = evaluation.mean(arm, "best")
-                turns = f"{evaluation.mean_turns(arm):.1f} turns"
-                lines.append(f"    first {first.mean:.3f}, best so far {best.mean:.3f}, {turns}")
+                means = [evaluation.mean(arm, "last", name) for name in difficulties]
+                lines += _two_rows(arm.label, _more(evaluation, arm), means, ".3f")
         for name, of, after, before in comparisons(evaluation):
             if of == decoding:
                 gains = [evaluation.gain(after, before, "last", d) for d in difficulties]
-                lines.append(f"  {name:32}" + "".join(f"{gain!s:>22}" for gain in gains))
+                lines += _two_rows(name, "", gains, "+.3f")
     pages = f"{evaluation.pages()} {evaluation.settings.split} pages"
-    lines += ["", f"[low, high]: 95 % bootstrap interval over {pages}, paired for differences"]
+    lines += ["", f"low..high: 95 % bootstrap interval over {pages}, paired for differences"]
     return "\n".join(lines[1:])
+
+
+def _more(evaluation: Evaluation, arm: Arm) -> str:
+    first, best = evaluation.mean(arm, "first"), evaluation.mean(arm, "best")
+    return f"first {first.mean:.3f}, best {best.mean:.3f}, {evaluation.mean_turns(arm):.1f} turns"
+
+
+def _two_rows(name: str, more: str, intervals: Sequence[Interval], form: str) -> list[str]:
+    ranges = [f"{i.low:{form}}..{i.high:{form}}" if i.pages > 1 else "" for i in intervals]
+    return [_row(f"  {name}", [f"{i.mean:{form}}" for i in intervals]), _row(f"    {more}", ranges)]
+
+
+def _row(name: str, cells: Sequence[str]) -> str:
+    return (f"{name:36}" + "".join(f"{cell:>15}" for cell in cells)).rstrip()
 
 
 def _luck(seed: int, page: Page, sample: int) -> torch.Generator:

@@ -52,21 +52,25 @@ def env(blank_pages):
         yield environment
 
 
-@pytest.fixture
-def settings(model_folder, tmp_path):
-    """A run of seconds: two updates of two groups of three short episodes."""
+@pytest.fixture(scope="session")
+def base_settings(model_folder):
+    """Two updates of one group of two short episodes."""
     return PROFILES["ci"].but(
         model=str(model_folder),
-        output=str(tmp_path / "outputs"),
         phase="developer",
         episodes=2,
-        k_rollouts=3,
-        pages_per_update=2,
-        developer_tokens=10,
-        critic_tokens=4,
+        k_rollouts=2,
+        developer_tokens=8,
+        critic_tokens=3,
         lora_r=4,
         device="cpu",
     )
+
+
+@pytest.fixture
+def settings(base_settings, tmp_path):
+    """The same, in a folder of the test's own."""
+    return base_settings.but(output=str(tmp_path / "outputs"))
 
 
 @pytest.fixture

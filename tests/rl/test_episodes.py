@@ -10,7 +10,7 @@ from vclib.env.errors import EnvironmentFault
 from vclib.errors import VclibError
 from vclib.policy import prompts
 from vclib.policy.model import Policy
-from vclib.policy.sampling import Sample, SamplingSettings
+from vclib.policy.sampling import Sample, SamplingSettings, sample
 from vclib.policy.scoring import sequence_logprobs
 from vclib.rl.episodes import EpisodeSettings, episode_settings, play
 from vclib.rl.loss import backward
@@ -151,26 +151,29 @@ def test_a_greedy_critic_says_the_same_of_the_same_draft(policy, env, short_epis
 
 
 def test_a_critic_that_learnt_to_say_done_ends_the_episode(policy, env, settings, seeded):
-    settings = settings.but(max_steps=3)
-    rules = replace(episode_settings(settings, "critic"), critic_adapter="critic")
-    first = play(policy, env, [EASY], k=1, settings=rules, generator=seeded(0))
-    done_ids = policy.tokenizer("DONE", add_special_tokens=False)["input_ids"]
-    say_done = replace(
-        first[0][0].critic_turns[0].sample,
-        completion_ids=torch.tensor([*done_ids, policy.tokenizer.eos_token_id]),
-    )
+    rules = episode_settings(settings.but(max_steps=3), "developer")
+    rules = replace(rules, critic=replace(rules.critic, max_new_tokens=12))
+    [[episode]] = play(policy, env, [EASY], k=1, settings=rules, generator=seeded(0))
+    assert len(episode.turns) == 5
+    prompt = episode.critic_turns[0].sample.prompt
+    ids = policy.tokenizer("DONE", add_special_tokens=False)["input_ids"]
+    ids = torch.tensor([*ids, policy.tokenizer.eos_token_id])
     policy.train_only("critic")
     optimizer = torch.optim.Adam(policy.adapter_parameters("critic").values(), lr=0.02)
-    for _ in range(25):
-        optimizer.zero_grad()
-        backward(policy, [say_done], [1.0], "critic", settings, turns=1, tokens=1)
+    say_done = replace(episode.critic_turns[0].sample, completion_ids=ids)
+    for step in range(100):
+        if step % 5 == 0:
+            [drawn] = sample(policy, [prompt], "critic", rules.critic)
+            if prompts.is_done(drawn.text):
+                break
+        backward(policy, [say_done], [1.0], "critic", settings, turns=1, tokens=len(ids))
         optimizer.step()
-    sessions = env.sessions
-    rules = replace(rules, critic=replace(rules.critic, greedy=True, max_new_tokens=12))
+        optimizer.zero_grad()
+    sessions = len(env.sessions)
     [[episode]] = play(policy, env, [EASY], k=1, settings=rules, generator=seeded(0))
     assert [turn.agent for turn in episode.turns] == ["developer", "critic"]
     assert episode.ended_by_critic and episode.terminal_reward == episode.rewards[0]
-    assert env.sessions == sessions
+    assert len(env.sessions) == sessions
 
 
 class BrokenBrowserEnv(WebPageEnv):
@@ -249,6 +252,13 @@ def test_a_frozen_critic_is_greedy_unless_told_to_sample(settings):
     assert episode_settings(settings, "developer").critic.greedy
     sampling = settings.but(frozen_critic_greedy=False)
     assert not episode_settings(sampling, "developer").critic.greedy
+
+
+def test_a_frozen_developer_samples_unless_told_to_share_one_draft(settings):
+    assert not episode_settings(settings, "critic").developer.greedy
+    shared = settings.but(frozen_developer_greedy=True)
+    assert episode_settings(shared, "critic").developer.greedy
+    assert not episode_settings(shared, "developer").developer.greedy
 
 
 def test_a_sample_remembers_who_drew_it(groups):

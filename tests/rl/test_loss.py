@@ -220,7 +220,7 @@ def turns_of(samples, advantages):
 
 
 def learner_for(policy, settings):
-    return Learner(policy, settings, Accelerator(cpu=True))
+    return Learner(policy, settings, Accelerator())
 
 
 def weights_of(policy, agent):

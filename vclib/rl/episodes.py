@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -37,23 +37,28 @@ def episode_settings(settings: TrainSettings, phase: Phase) -> EpisodeSettings:
     """How the agents play in a phase.
 
     The trained agent samples with its adapter: a greedy one would make K equal episodes and learn
-    nothing. The frozen partner plays its latest adapter or the base, by `partner`. A frozen
-    Developer samples too, for its drafts are what the Critic must learn to judge; a frozen Critic
+    nothing. The frozen partner plays its latest adapter or the base, by `partner`. A frozen Critic
     is greedy unless `frozen_critic_greedy` is off, so that only the Developer's own choices tell
-    the episodes of a group apart.
+    the episodes of a group apart. A frozen Developer samples, for the Critic must learn to judge
+    drafts of all kinds; with `frozen_developer_greedy` the K episodes share their first draft and
+    revise it greedily, so that only the critiques tell them apart.
     """
     trained = trained_agents(phase)
     adapters = {a: a if a in trained or settings.partner == "latest" else None for a in AGENTS}
-    greedy = settings.frozen_critic_greedy and "critic" not in trained
+    greedy = {
+        "developer": settings.frozen_developer_greedy and "developer" not in trained,
+        "critic": settings.frozen_critic_greedy and "critic" not in trained,
+    }
     return EpisodeSettings(
         developer=SamplingSettings(
             temperature=settings.temperature,
+            greedy=greedy["developer"],
             max_new_tokens=settings.developer_tokens,
             stop=settings.stop,
         ),
         critic=SamplingSettings(
             temperature=settings.temperature,
-            greedy=greedy,
+            greedy=greedy["critic"],
             max_new_tokens=settings.critic_tokens,
         ),
         max_steps=settings.max_steps,
@@ -115,6 +120,12 @@ class Episode:
     @property
     def ended_by_critic(self) -> bool:
         return self.turns[-1].agent == "critic"
+
+    def forget_pictures(self) -> None:
+        """Let go of the patches that the prompts show; scoring the turns again is then an error."""
+        for turn in self.turns:
+            blind = replace(turn.sample.prompt, images=())
+            turn.sample = replace(turn.sample, prompt=blind)
 
 
 @dataclass

@@ -37,6 +37,7 @@ class TrainSettings:
     pages_per_update: int = 1  # groups in an update
     partner: Literal["latest", "base"] = "latest"  # the frozen agent plays its adapter, or the base
     frozen_critic_greedy: bool = True  # a frozen Critic takes its likeliest words; else it samples
+    frozen_developer_greedy: bool = False  # the same of a frozen Developer: one draft for all K
 
     # Sampling.
     temperature: float = 0.7  # of both agents; scoring divides by it too
@@ -49,9 +50,7 @@ class TrainSettings:
     lambda_shaped: float = 0.2  # weight of the gain after a turn in its return
     loss_aggregation: Literal["turn", "token"] = "turn"  # mean over turns, or over tokens
     epochs_per_batch: int = 1  # optimizer steps on the same episodes; several need clip_ratio
-    clip_ratio: float | None = (
-        None  # bound of the probability ratio (PPO's epsilon); None: no ratio
-    )
+    clip_ratio: float | None = None  # bound of the probability ratio, PPO's epsilon
     kl_beta: float = 0.0  # weight of the divergence from the base model
     learning_rate: float = 2e-5  # AdamW's, constant
     weight_decay: float = 0.01  # AdamW's, on the adapters

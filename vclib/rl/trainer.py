@@ -48,7 +48,10 @@ class Trainer:
         if settings.threads:
             torch.set_num_threads(settings.threads)
         self.accelerator = Accelerator(
-            log_with=list(settings.trackers) or None, project_dir=settings.output
+            # Without it, processes on a machine with no GPU would not know of each other.
+            cpu=not torch.cuda.is_available(),
+            log_with=list(settings.trackers) or None,
+            project_dir=settings.output,
         )
         ranks = self.accelerator.num_processes
         if settings.pages_per_update < ranks:
@@ -173,6 +176,9 @@ class Trainer:
         credits = assign_credit(groups, agents, settings.advantage, settings.lambda_shaped)
         self._whole = False
         learned = self.learner.learn(groups, agents, meter)
+        for group in groups:
+            for episode in group:
+                episode.forget_pictures()
         gathered = gather_object([records(groups, credits) | {"stop": self._stop}])
         self._stop = any(part["stop"] for part in gathered)
         return Update(

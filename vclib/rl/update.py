@@ -19,8 +19,8 @@ class Update:
 
     Rewards and shares are in [0, 1]. `lengths` and `truncated_share` are per agent, over all of
     its turns, trained or not. Every share is over all processes; `episodes` are this one's alone.
-    They carry renders (some 100 KB a turn on small pages): keep what you need of them, and
-    `diagnostics` for the rest.
+    They carry renders (some 100 KB a turn on small pages), so keep what you need of them; their
+    prompts have let go of the pictures, of which the episodes have their own.
     """
 
     phase: str  # developer, critic or combined

@@ -7,6 +7,7 @@ group all look at one reference, and a render that the Critic saw is seen again 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -58,6 +59,11 @@ class Prompt:
         """The position of the first generated token, the same on M-RoPE's three axes."""
         return int(self.position_ids.max()) + 1
 
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for prompts of the same ids and the same images."""
+        return (self.input_ids.numpy().tobytes(), *self.images)
+
     def __len__(self) -> int:
         return len(self.input_ids)
 
@@ -71,7 +77,8 @@ class Encoder:
         self.merge = processor.image_processor.merge_size**2
         # Weak: a picture's patches live exactly as long as the prompts that show it.
         self._images: WeakValueDictionary[tuple[Any, ...], EncodedImage] = WeakValueDictionary()
-        self._control = [str(t) for t in processor.tokenizer.added_tokens_decoder.values()]
+        added = processor.tokenizer.added_tokens_decoder.values()
+        self._control = [token.content for token in added if token.special]
 
     def encode(self, messages: list[dict[str, Any]], *, thinking: bool = False) -> Prompt:
         """Encode one conversation; the prompt ends where the assistant's turn begins."""
@@ -133,6 +140,21 @@ class Encoder:
             encoded = EncodedImage(features["pixel_values"], features["image_grid_thw"][0])
             self._images[key] = encoded
         return encoded
+
+
+def by_length(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
+    """Indices in batches of like length, from the longest, of at most `token_budget` tokens each.
+
+    Padding counts; what is longer than the budget has a batch of its own.
+    """
+    batches: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        # Sorted from the longest, the first of a batch gives its width.
+        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= token_budget:
+            batches[-1].append(i)
+        else:
+            batches.append([i])
+    return batches
 
 
 def check_image_tokens(tokens: int, images: tuple[EncodedImage, ...], merge: int) -> None:

@@ -10,15 +10,22 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from peft import LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dict
 from peft.utils import SAFETENSORS_WEIGHTS_NAME
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoProcessor, Qwen3_5ForConditionalGeneration
+from transformers import Qwen3_5ForConditionalGeneration
 
 from vclib.errors import VclibError
 from vclib.policy.encoding import EncodedImage, Encoder, Prompt, check_image_tokens
+from vclib.policy.loading import (
+    choose_device,
+    choose_dtype,
+    eos_ids,
+    load_base,
+    require_on_hub,
+    suppressed_ids,
+)
 
 AGENTS = ("developer", "critic")
 LORA_TARGETS = (
@@ -50,8 +57,8 @@ class Policy:
         self.tokenizer = processor.tokenizer
         self.base: Qwen3_5ForConditionalGeneration = model.get_base_model()
         self.device = self.base.lm_head.weight.device
-        self.eos_ids = _eos_ids(self.base, self.tokenizer)
-        self.suppressed_ids = _suppressed_ids(self.base, self.tokenizer, self.eos_ids)
+        self.eos_ids = eos_ids(self.base, self.tokenizer)
+        self.suppressed_ids = suppressed_ids(self.base, self.tokenizer, self.eos_ids)
         pad = self.tokenizer.pad_token_id
         self.pad_id: int = self.eos_ids[0] if pad is None else pad
         self._encoder = Encoder(processor, self.base.model)
@@ -79,10 +86,10 @@ class Policy:
         """
         name = str(name_or_path)
         if not Path(name).is_dir():
-            _require_on_hub(name)
-        where = _device(device)
-        base, processor = _load_base(name, where, _dtype(dtype, where))
+            require_on_hub(name)
+        where = choose_device(device)
         with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
+            base, processor = load_base(name, where, choose_dtype(dtype, where))
             torch.manual_seed(seed)
             config = LoraConfig(
                 r=lora.r,
@@ -214,91 +221,3 @@ class Policy:
 
 def _parameters_of(model: PeftModel, agent: str) -> dict[str, nn.Parameter]:
     return {n: p for n, p in model.named_parameters() if ".lora_" in n and f".{agent}." in n}
-
-
-def _require_on_hub(name: str) -> None:
-    """Fail at once where loading from the hub would retry for half a minute and then fail."""
-    try:
-        if try_to_load_from_cache(name, "config.json") is None:
-            get_hf_file_metadata(hf_hub_url(name, "config.json"))
-    except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise VclibError(
-            f"No model {name!r}: it is neither a folder nor to be had from the hub ({reason}); "
-            "give the folder of a model, or go online to download it."
-        ) from error
-
-
-def _load_base(
-    name: str, device: torch.device, dtype: torch.dtype
-) -> tuple[Qwen3_5ForConditionalGeneration, Any]:
-    try:
-        config = AutoConfig.from_pretrained(name)
-        if config.model_type != "qwen3_5":
-            raise VclibError(
-                f"The model in {name!r} is of type {config.model_type!r}; "
-                "expected 'qwen3_5', a Qwen3.5 with vision."
-            )
-        base, info = Qwen3_5ForConditionalGeneration.from_pretrained(
-            name,
-            dtype=dtype,
-            device_map={"": device} if device.type == "cuda" else None,
-            output_loading_info=True,
-        )
-        processor = AutoProcessor.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise VclibError(
-            f"The model {name!r} cannot be loaded ({reason}); expected a config.json and "
-            "safetensors weights: give another folder, or download the model again."
-        ) from error
-    if info["missing_keys"]:
-        raise VclibError(
-            f"The model {name!r} lacks {len(info['missing_keys'])} weights, "
-            f"{min(info['missing_keys'])} for one: download or export it again."
-        )
-    return base.to(device), processor
-
-
-def _device(device: str) -> torch.device:
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(device)
-
-
-def _dtype(dtype: str, device: torch.device) -> torch.dtype:
-    if dtype != "auto":
-        chosen = getattr(torch, dtype, None)
-        if not isinstance(chosen, torch.dtype):
-            raise VclibError(f"Unknown dtype {dtype!r}: expected auto, float32, bfloat16, float16.")
-        return chosen
-    if device.type != "cuda":
-        return torch.float32
-    # A T4 says that it supports bf16, and emulates it slowly.
-    really = torch.cuda.is_bf16_supported(including_emulation=False)
-    return torch.bfloat16 if really else torch.float16
-
-
-def _eos_ids(base: Qwen3_5ForConditionalGeneration, tokenizer: Any) -> list[int]:
-    """Every id that ends a turn: the tokenizer's class default is not the one that chat uses."""
-    found: set[int] = set()
-    configured = (base.generation_config.eos_token_id, base.config.text_config.eos_token_id)
-    for ids in (*configured, tokenizer.eos_token_id, tokenizer.get_vocab().get("<|im_end|>")):
-        found.update([ids] if isinstance(ids, int) else ids or [])
-    return sorted(found)
-
-
-def _suppressed_ids(
-    base: Qwen3_5ForConditionalGeneration, tokenizer: Any, eos_ids: list[int]
-) -> list[int]:
-    """Ids never to be sampled: vision and control tokens, and embeddings that spell nothing."""
-    control = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
-    config = base.config
-    vision = {
-        config.image_token_id,
-        config.video_token_id,
-        config.vision_start_token_id,
-        config.vision_end_token_id,
-    }
-    unused = set(range(len(tokenizer), config.text_config.vocab_size))
-    return sorted((control | vision | unused) - set(eos_ids))

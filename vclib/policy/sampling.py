@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
 from vclib.errors import VclibError
+from vclib.policy.decoding import prefill
 from vclib.policy.encoding import Prompt
 from vclib.policy.model import Policy
+
+KEEP = 0.875
+"""Rows that have ended leave the batch when no more than this share still generates."""
 
 Luck = torch.Generator | Sequence[torch.Generator] | None
 """Where the uniform numbers come from: one generator, one for each prompt, or torch's own."""
@@ -94,8 +97,9 @@ def sample(
 
 
 def log_softmax(logits: Tensor, temperature: float, suppressed: Tensor) -> Tensor:
-    """The policy's log-probabilities [..., vocab] in fp32: tempered, suppressed ids at -inf."""
-    logits = logits.float().index_fill(-1, suppressed, float("-inf"))
+    """The policy's log-probabilities [..., vocab], fp32 or wider: tempered, suppressed ids -inf."""
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    logits = logits.to(dtype).index_fill(-1, suppressed, float("-inf"))
     return torch.log_softmax(logits / temperature, dim=-1)
 
 
@@ -114,88 +118,27 @@ def _decode(
     eos = set(policy.eos_ids)
 
     luck = _luck(generator, settings.max_new_tokens, count)
-    state, hidden = _prefill(policy, prompts)
+    state = prefill(policy, prompts, settings.max_new_tokens)
     rows = list(range(count))
     for step in range(settings.max_new_tokens):
-        scores = log_softmax(policy.base.lm_head(hidden), settings.temperature, suppressed)
+        scores = log_softmax(policy.base.lm_head(state.hidden), settings.temperature, suppressed)
         chosen = scores.argmax(-1) if settings.greedy else _draw(scores, luck[step, rows])
         values = scores.gather(-1, chosen[:, None])[:, 0].tolist()
         for row, token, value in zip(rows, chosen.tolist(), values, strict=True):
-            ids[row].append(token)
-            logprobs[row].append(value)
-            ended[row] = token in eos or stops.reached(ids[row])
+            if not ended[row]:
+                ids[row].append(token)
+                logprobs[row].append(value)
+                ended[row] = token in eos or stops.reached(ids[row])
         live = [i for i, row in enumerate(rows) if not ended[row]]
         if not live or step + 1 == settings.max_new_tokens:
             break
-        if len(live) < len(rows):
+        # Dropping rows copies the cache, so it waits until it saves enough.
+        if len(live) <= KEEP * len(rows):
             index = torch.tensor(live, device=policy.device)
             state.select(index)
             chosen, rows = chosen[index], [rows[i] for i in live]
-        hidden = state.advance(policy, chosen)
+        state.advance(policy, chosen)
     return ids, logprobs, ended
-
-
-@dataclass
-class _State:
-    """The rows that still generate: cache, mask [rows, seq] and next position [rows]."""
-
-    cache: DynamicCache
-    mask: Tensor
-    position: Tensor
-
-    def select(self, index: Tensor) -> None:
-        """Keep these rows, in this order, possibly several times."""
-        self.cache.reorder_cache(index)
-        self.mask, self.position = self.mask[index], self.position[index]
-
-    def advance(self, policy: Policy, tokens: Tensor) -> Tensor:
-        """Feed one token a row and return the last hidden state, [rows, hidden]."""
-        self.mask = torch.cat([self.mask, self.mask.new_ones(len(tokens), 1)], dim=1)
-        output = policy.base.model.language_model(
-            inputs_embeds=policy.base.get_input_embeddings()(tokens[:, None]),
-            position_ids=self.position[None, :, None].expand(3, -1, 1),
-            attention_mask=self.mask,
-            cache=self.cache,
-            use_cache=True,
-        )
-        self.position = self.position + 1
-        return output.last_hidden_state[:, -1]
-
-
-def _prefill(policy: Policy, prompts: Sequence[Prompt]) -> tuple[_State, Tensor]:
-    """Run the prompts, equal ones once, and give every row its copy of the state."""
-    firsts: dict[tuple[object, ...], int] = {}
-    unique: list[Prompt] = []
-    index = []
-    for prompt in prompts:
-        key = (prompt.input_ids.numpy().tobytes(), *(id(image) for image in prompt.images))
-        if key not in firsts:
-            firsts[key] = len(unique)
-            unique.append(prompt)
-        index.append(firsts[key])
-
-    # Left padding with its mask is the one batched layout that linear attention continues from.
-    width = max(map(len, unique))
-    input_ids = torch.full((len(unique), width), policy.pad_id)
-    mask = torch.zeros(len(unique), width, dtype=torch.long)
-    position_ids = torch.zeros(3, len(unique), width, dtype=torch.long)
-    for row, prompt in enumerate(unique):
-        left = width - len(prompt)
-        input_ids[row, left:] = prompt.input_ids
-        mask[row, left:] = 1
-        position_ids[:, row, left:] = prompt.position_ids
-    mask = mask.to(policy.device)
-    output = policy.base.model.language_model(
-        inputs_embeds=policy.embed(input_ids.to(policy.device), unique),
-        position_ids=position_ids.to(policy.device),
-        attention_mask=mask,
-        use_cache=True,
-    )
-    position = torch.tensor([prompt.next_position for prompt in unique], device=policy.device)
-    state = _State(output.cache, mask, position)
-    rows = torch.tensor(index, device=policy.device)
-    state.select(rows)
-    return state, output.last_hidden_state[rows, -1]
 
 
 def _luck(generator: Luck, steps: int, count: int) -> Tensor:
@@ -208,8 +151,10 @@ def _luck(generator: Luck, steps: int, count: int) -> Tensor:
 def _draw(scores: Tensor, uniform: Tensor) -> Tensor:
     """One draw a row [rows] from log-probabilities [rows, vocab], by inverting the sum."""
     cumulative = scores.double().exp().cumsum(-1)
-    target = uniform.to(scores.device)[:, None] * cumulative[:, -1:]
-    return torch.searchsorted(cumulative, target, right=True)[:, 0]
+    total = cumulative[:, -1:].contiguous()
+    drawn = torch.searchsorted(cumulative, uniform.to(scores.device)[:, None] * total, right=True)
+    # Rounding may carry the product up to the total; the last id that can be drawn reaches it.
+    return torch.minimum(drawn, torch.searchsorted(cumulative, total))[:, 0]
 
 
 class StopStrings:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from vclib.policy.encoding import by_length
 from vclib.policy.model import Policy
 from vclib.policy.sampling import Sample, log_softmax
 
@@ -45,26 +46,15 @@ def sequence_logprobs(
     mask = torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]
     mask = mask.to(policy.device)
     logprobs, entropy = (
-        torch.zeros(mask.shape, device=policy.device).masked_scatter(mask, torch.cat(values))
-        for values in zip(*pieces, strict=True)
+        values.new_zeros(mask.shape).masked_scatter(mask, values)
+        for values in map(torch.cat, zip(*pieces, strict=True))
     )
     return (logprobs, mask, entropy) if with_entropy else (logprobs, mask)
 
 
 def micro_batches(samples: Sequence[Sample], token_budget: int) -> list[list[int]]:
-    """Indices in batches of like length, each of at most `token_budget` tokens with padding.
-
-    A sample longer than the budget has a batch of its own.
-    """
-    lengths = [len(s.prompt) + len(s.completion_ids) for s in samples]
-    batches: list[list[int]] = []
-    for i in sorted(range(len(samples)), key=lambda i: -lengths[i]):
-        # Sorted from the longest, the first of a batch gives its width.
-        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= token_budget:
-            batches[-1].append(i)
-        else:
-            batches.append([i])
-    return batches
+    """Indices of samples of like length, in batches of at most `token_budget` tokens, or one."""
+    return by_length([len(s.prompt) + len(s.completion_ids) for s in samples], token_budget)
 
 
 def _scored_length(sample: Sample, eos_ids: list[int]) -> int:

@@ -28,7 +28,8 @@ from vclib.env.synth import (
 
 WRITERS = {"careful": 0.3, "grey": 0.2, "wordless": 0.2, "short": 0.1, "guessing": 0.2}
 REVISERS = {"careful": 0.6, "idle": 0.4}
-CRITICS = {"careful": 0.45, "brief": 0.25, "content": 0.15, "guessing": 0.15}
+CRITICS = {"careful": 0.65, "brief": 0.2, "content": 0.05, "guessing": 0.1}
+DRAFTERS = {writer: share for writer, share in WRITERS.items() if writer != "careful"}
 CARELESS_DOCTYPE = 0.35
 """Share of careless pages that begin with a doctype; careful ones nearly always do."""
 MOST_LINES = 5

@@ -73,7 +73,7 @@ def plan_example(
         draft = parse_html(html)
     else:
         page = draw(rng)
-        draft = demos.write(page, demos.choose(demos.WRITERS, rng), rng)
+        draft = demos.write(page, demos.choose(demos.DRAFTERS, rng), rng)
         html = to_html(draft)
     assert draft is not None
     lines = demos.differences(page, draft)
@@ -86,13 +86,13 @@ def plan_example(
         revised = demos.revise(draft, text, demos.choose(demos.REVISERS, rng), rng)
         return Plan(job, page, to_html(revised), draft_html=html, critique=text)
     critic = demos.choose(demos.CRITICS, rng)
-    if rng.random() < 0.4:
+    if rng.random() < 0.3:
         said = demos.criticise(page, draft, demos.choose(demos.CRITICS, rng), rng)
         if said != demos.DONE:
             later = demos.revise(draft, said, demos.choose(demos.REVISERS, rng), rng)
             answer = demos.criticise(page, later, critic, rng)
             return Plan(job, page, answer, drafts=[draft, later], critique=said)
-    if rng.random() < 0.1:
+    if rng.random() < 0.15:
         draft = page
     return Plan(job, page, demos.criticise(page, draft, critic, rng), drafts=[draft])
 

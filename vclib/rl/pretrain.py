@@ -34,10 +34,10 @@ class PretrainSettings:
     """What makes a checkpoint; with the code, it makes it again."""
 
     output: str
-    steps: int = 1480
+    steps: int = 1800
     batch_size: int = 16
-    eyes: float = 0.6757  # share of the steps on careful pages alone
-    job_shares: tuple[float, ...] = (0.2, 0.3, 0.5)
+    eyes: float = 0.5556  # share of the steps on careful pages alone
+    job_shares: tuple[float, ...] = (0.1, 0.15, 0.75)
     own_draft_share: float = 0.4  # of drafts, once the model has written some
     own_drafts_every: int = 300  # steps
     learning_rate: float = 1.5e-3

@@ -110,7 +110,7 @@ class Dashboard:
         """The watched numbers by update, coloured by phase; below, the last drafts of a group."""
         with rc_context(figures.STYLE):
             figure = Figure(figsize=DASHBOARD, layout="constrained")
-            above, below = figure.subfigures(2, 1, height_ratios=(3, 2))
+            above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(3, 2))[:, 0]
             for axes, (name, title) in zip(above.subplots(1, 3), WATCHED.items(), strict=True):
                 self._curve(axes, name)
                 axes.set(title=title, xlabel="update", xlim=(0.5, self.total + 0.5))
@@ -161,13 +161,13 @@ def _wrapped(critique: str | None, width: int = 31, most: int = 9) -> str:
 
 def _draw_group(figure: SubFigure, group: Sequence[Episode], most: int = 5) -> None:
     """The reference and the last drafts of the first few episodes of a group."""
+    drafts = [episode.developer_turns[-1] for episode in group[:most]]
+    pictures = [group[0].reference, *(draft.render for draft in drafts)]
+    titles = ["reference", *(f"{draft.reward:.2f}" for draft in drafts)]
     panels = figure.subplots(1, most + 1)
-    shown = [(group[0].reference, "reference")]
-    for episode in group[:most]:
-        last = episode.developer_turns[-1]
-        shown.append((last.render, f"{last.reward:.2f}"))
-    for axes in panels:
+    for axes in panels[len(pictures) :]:
         axes.set_axis_off()
-    for axes, (picture, title) in zip(panels, shown, strict=False):
-        axes.set_title(title)
+    for axes, picture, title in zip(panels, pictures, titles, strict=False):
+        axes.set(title=title, xticks=[], yticks=[])
+        axes.spines[:].set(visible=True, color=figures.GRID)
         axes.imshow(picture)

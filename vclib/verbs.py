@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ def run_train(flags: argparse.Namespace, command: str) -> int:
     from vclib import settings as choose
 
     settings = choose.train_settings(flags)
-    print(choose.announcement(settings), flush=True)
+    # One of several processes speaks; torchrun and accelerate number them so.
+    if os.environ.get("RANK", "0") == "0":
+        print(choose.announcement(settings), flush=True)
     from vclib.console import quieten, show_updates
     from vclib.rl.report import write_report
     from vclib.rl.trainer import Trainer
@@ -32,8 +35,10 @@ def run_train(flags: argparse.Namespace, command: str) -> int:
         _note(command, folder, fresh=settings.overwrite)
         show_updates(trainer.run(), trainer.done, settings.total_updates)
         if not trainer.finished:
-            print(f"Stopped after update {trainer.done} of {settings.total_updates}; it is saved.")
-            print(f"Go on with:\n  python -m vclib train --resume-from {trainer.checkpoint_path}")
+            print(f"Stopped after update {trainer.done} of {settings.total_updates}.")
+            if trainer.checkpoint_path:
+                resume = f"python -m vclib train --resume-from {trainer.checkpoint_path}"
+                print(f"It is saved. Go on with:\n  {resume}")
             return 130
         print(f"Trained adapters: {trainer.checkpoint_path}", flush=True)
         if not flags.no_eval:

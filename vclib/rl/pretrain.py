@@ -37,7 +37,7 @@ class PretrainSettings:
     steps: int = 1800
     batch_size: int = 16
     eyes: float = 0.5556  # share of the steps on careful pages alone
-    job_shares: tuple[float, ...] = (0.1, 0.15, 0.75)
+    job_shares: tuple[float, ...] = (0.15, 0.35, 0.5)
     own_draft_share: float = 0.4  # of drafts, once the model has written some
     own_drafts_every: int = 300  # steps
     learning_rate: float = 1.5e-3

@@ -168,14 +168,14 @@ def _check(s: TrainSettings) -> None:
 
 
 LAPTOP = TrainSettings(
-    episodes=32,
-    episodes_per_phase=8,
+    episodes=24,
+    episodes_per_phase=6,
     num_phases=4,
-    k_rollouts=12,
-    pages_per_update=12,
+    k_rollouts=10,
+    pages_per_update=8,
     max_steps=2,
-    learning_rate=1e-3,
-    developer_tokens=384,
+    learning_rate=2e-3,
+    developer_tokens=160,
     critic_tokens=96,
 )
 GPU = TrainSettings(

@@ -188,10 +188,8 @@ def pretrain(settings: PretrainSettings, *, resume: bool = False) -> Iterator[di
                 log.flush()
                 step += 1
                 yield record
-                past_eyes = step >= settings.eyes * settings.steps
-                if (past_eyes and step % settings.own_drafts_every < 1) or (
-                    step == first + 1 and past_eyes
-                ):
+                past_eyes = settings.eyes * settings.steps <= step < settings.steps
+                if past_eyes and (step % settings.own_drafts_every == 0 or step == first + 1):
                     drafts.put(own_drafts(model, processor, step))
                 if step % settings.checkpoint_every == 0 or step == settings.steps:
                     model.save_pretrained(folder)

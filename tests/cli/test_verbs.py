@@ -69,15 +69,21 @@ def test_an_interrupt_finishes_the_update_saves_and_says_how_to_go_on(here, mode
     words = [sys.executable, "-m", "vclib", "train", *SHORT, "--model", model, "--no-eval"]
     words += ["--phase", "developer", "--episodes", "100000", "--developer-tokens", "4"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    # A terminal sends Ctrl-C to the whole group, the browser included.
     process = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
     )
     log = here / "outputs" / "ci-1" / "train.jsonl"
     deadline = time.monotonic() + 200
     while not (log.exists() and log.read_text()) and time.monotonic() < deadline:
         time.sleep(0.05)
         assert process.poll() is None, process.communicate()
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=200)
     assert process.returncode == 130, err
     done = len(log.read_text().splitlines())

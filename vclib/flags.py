@@ -154,8 +154,8 @@ environment variables: TRAIN_MODEL (--model), TRAIN_SERVER_PORT (--env-url), VCL
     add.group("machine")
     add("--env", "where pages are rendered and scored", default="inprocess", **ENV)
     add("--env-url", "the server, for --env http", default=server_url(), metavar="URL")
-    batch = default.pages_per_batch
-    add("--pages-per-batch", "pages in step; less needs less memory", default=batch, **COUNT)
+    shown = own.format(default.episodes_per_batch)
+    add("--episodes-per-batch", "in step; fewer need less memory", shown=shown, **COUNT)
     add("--device", "cpu, cuda, or auto", default="auto", **NAME)
     add("--threads", "threads of torch", shown="torch's own choice", **COUNT)
 

@@ -71,7 +71,10 @@ def announcement(settings: TrainSettings) -> str:
 
 
 def evaluation_of(settings: TrainSettings, count: int) -> EvalSettings:
-    """The evaluation that fits a run: its pages, turns, temperature and limits, held-out pages."""
+    """The evaluation that fits a run: its pages, turns, temperature and limits, held-out pages.
+
+    As many episodes go in step as in the run, which is known to fit in memory.
+    """
     alone = settings.max_steps == 1 or not settings.use_critic
     return EvalSettings(
         pages=settings.pages,
@@ -82,6 +85,7 @@ def evaluation_of(settings: TrainSettings, count: int) -> EvalSettings:
         developer_tokens=settings.developer_tokens,
         critic_tokens=settings.critic_tokens,
         loops=LOOPS[:1] if alone else LOOPS,
+        episodes_per_batch=settings.pages_per_update * settings.k_rollouts,
         seed=settings.seed,
     )
 

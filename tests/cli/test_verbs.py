@@ -65,6 +65,7 @@ def test_train_evaluates_and_reports_and_eval_and_figures_read_what_it_left(here
     assert (run / "eval" / "eval.json").read_bytes() == before
 
 
+@pytest.mark.timeout(700)
 def test_an_interrupt_finishes_the_update_saves_and_says_how_to_go_on(here, model):
     words = [sys.executable, "-m", "vclib", "train", *SHORT, "--model", model, "--no-eval"]
     words += ["--phase", "developer", "--episodes", "100000", "--developer-tokens", "4"]
@@ -79,7 +80,7 @@ def test_an_interrupt_finishes_the_update_saves_and_says_how_to_go_on(here, mode
         start_new_session=True,
     )
     log = here / "outputs" / "ci-1" / "train.jsonl"
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + 400
     while not (log.exists() and log.read_text()) and time.monotonic() < deadline:
         time.sleep(0.05)
         assert process.poll() is None, process.communicate()

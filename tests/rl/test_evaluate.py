@@ -13,7 +13,12 @@ from vclib.rl.results import Arm, EvalSettings, PageResult, shown_pages
 from vclib.rl.results_file import save
 
 SHORT = EvalSettings(
-    count=4, max_steps=2, developer_tokens=8, critic_tokens=3, samples_per_page=2, pages_per_batch=3
+    count=4,
+    max_steps=2,
+    developer_tokens=8,
+    critic_tokens=3,
+    samples_per_page=2,
+    episodes_per_batch=6,
 )
 
 

@@ -48,9 +48,10 @@ def evaluate(
     for arm in settings.arms():
         keep = arm.loop == settings.loops[-1] and arm.decoding == settings.decodings[0]
         result.arms[arm] = []
-        for first in range(0, len(pages), settings.pages_per_batch):
-            batch = pages[first : first + settings.pages_per_batch]
-            k = 1 if arm.decoding == "greedy" else settings.samples_per_page
+        k = 1 if arm.decoding == "greedy" else settings.samples_per_page
+        size = max(1, settings.episodes_per_batch // k)
+        for first in range(0, len(pages), size):
+            batch = pages[first : first + size]
             groups = play(
                 policy,
                 env,

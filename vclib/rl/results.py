@@ -33,7 +33,7 @@ class EvalSettings:
     policies: tuple[str, ...] = POLICIES
     loops: tuple[str, ...] = LOOPS
     decodings: tuple[str, ...] = DECODINGS
-    pages_per_batch: int = 20
+    episodes_per_batch: int = 32
     seed: int = 0
 
     def arms(self) -> list[Arm]:

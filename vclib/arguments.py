@@ -45,10 +45,11 @@ def one_of(*names: str) -> dict[str, Any]:
 
 
 def several_of(*names: str) -> dict[str, Any]:
-    """The same for a list with commas between."""
+    """The same for a list with commas between; the result is in the order of `names`."""
 
     def choices(text: str) -> tuple[str, ...]:
-        return tuple(one_of(*names)["type"](word.strip()) for word in text.split(","))
+        given = [one_of(*names)["type"](word.strip()) for word in text.split(",")]
+        return tuple(name for name in names if name in given)
 
     return {"type": choices, "metavar": ",".join(names)}
 

@@ -137,8 +137,8 @@ def test_the_evaluation_after_a_run_plays_as_the_run_did():
 
 
 def test_without_adapters_only_the_base_model_is_evaluated():
-    got = eval_settings(parse(["eval", "--count", "5", "--loops", "alone"]), None)
-    assert (got.policies, got.loops, got.count) == (("base",), ("alone",), 5)
+    got = eval_settings(parse(["eval", "--count", "5", "--loops", "critic,alone"]), None)
+    assert (got.policies, got.loops, got.count) == (("base",), ("alone", "critic"), 5)
 
 
 def test_flags_of_pretrain_default_to_its_settings(here):

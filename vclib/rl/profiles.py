@@ -168,13 +168,13 @@ def _check(s: TrainSettings) -> None:
 
 
 LAPTOP = TrainSettings(
-    episodes=24,
+    episodes=18,
     episodes_per_phase=6,
-    num_phases=4,
-    k_rollouts=10,
-    pages_per_update=8,
+    num_phases=3,
+    k_rollouts=12,
+    pages_per_update=12,
     max_steps=2,
-    learning_rate=2e-3,
+    learning_rate=1e-3,
     developer_tokens=160,
     critic_tokens=96,
 )

@@ -7,10 +7,11 @@ import torch
 from accelerate import Accelerator
 
 from vclib.policy import prompts
+from vclib.policy.model import LoraSettings, Policy
 from vclib.policy.sampling import SamplingSettings, sample
 from vclib.policy.scoring import sequence_logprobs
 from vclib.rl.episodes import Episode, Turn
-from vclib.rl.learner import Learner
+from vclib.rl.learner import HALF_PRECISION_SCALE, Learner
 from vclib.rl.loss import backward, policy_loss, token_weights
 from vclib.rl.runlog import Meter
 
@@ -278,6 +279,25 @@ def test_a_gradient_that_is_not_finite_is_left_out(policy, drawn, settings):
     )
     assert learned.skipped_steps == 1
     assert all(map(torch.equal, before, weights_of(policy, "developer")))
+
+
+def test_a_half_precision_gradient_that_overflows_is_made_again_with_a_smaller_scale(
+    model_folder, drawn, settings, policy
+):
+    run_backward(policy, drawn, settings)
+    expected = gradient(policy)
+    half = Policy.load(model_folder, lora=LoraSettings(r=4), device="cpu", dtype="float16")
+    with torch.no_grad():
+        for agent in ("developer", "critic"):
+            own = half.adapter_parameters(agent)
+            for name, parameter in policy.adapter_parameters(agent).items():
+                own[name].copy_(parameter)
+    learner = learner_for(half, settings)
+    assert learner.scale == HALF_PRECISION_SCALE
+    learner.scale = 2.0**20
+    learned = learner.learn(turns_of(drawn, ADVANTAGES), ["developer"], Meter())
+    assert learned.skipped_steps == 0 and 1 <= learner.scale < 2.0**20
+    assert learned.grad_norm == pytest.approx(expected.norm().item(), rel=0.01)
 
 
 def test_several_epochs_take_several_clipped_steps(policy, drawn, settings):

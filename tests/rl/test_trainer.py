@@ -128,6 +128,13 @@ def test_the_logs_of_a_run(finished, env):
     assert config["settings"]["k_rollouts"] == 3
 
 
+def test_the_frozen_partner_plays_its_adapter_or_the_base(finished, settings, env):
+    _, [update] = train(settings.but(episodes=1, partner="base"), env)
+    for played, adapter in ((finished[1][0], "critic"), (update, None)):
+        turns = [t for group in played.episodes for e in group for t in e.critic_turns]
+        assert turns and {turn.sample.agent for turn in turns} == {adapter}
+
+
 def test_a_page_is_never_seen_twice_while_the_split_lasts(finished):
     _, updates = finished
     pages = [group[0].page_id for update in updates for group in update.episodes]

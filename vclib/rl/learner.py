@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from vclib.rl.profiles import AGENTS, TrainSettings
 from vclib.rl.runlog import Meter
 
 HALF_PRECISION_SCALE = 1024.0
+"""In fp16 the loss is first multiplied by this, for small gradients would be rounded to 0."""
 
 
 @dataclass
@@ -43,6 +45,7 @@ class Learner:
 
     def __init__(self, policy: Policy, settings: TrainSettings, accelerator: Accelerator) -> None:
         self.policy, self.settings, self.accelerator = policy, settings, accelerator
+        self.scale = HALF_PRECISION_SCALE if policy.base.dtype == torch.float16 else 1.0
         self.optimizers = {
             agent: torch.optim.AdamW(
                 policy.adapter_parameters(agent).values(),
@@ -89,38 +92,42 @@ class Learner:
             learned.skipped_steps += 1
             return {}
         policy.train_only(agent)
-        scale = HALF_PRECISION_SCALE if policy.model.dtype == torch.float16 else 1.0
-        report = backward(
-            policy,
-            [turn.sample for turn in speaking],
-            [turn.advantage or 0.0 for turn in speaking],
-            agent,
-            settings,
-            turns=int(all_turns),
-            tokens=int(all_tokens),
-            old_logprobs=old_logprobs,
-            scale=scale,
-            meter=meter,
-        )
-        with meter.stage("update"):
-            norm = self._apply(agent, scale)
-        learned.skipped_steps += not norm < float("inf")
+        while True:
+            self.optimizers[agent].zero_grad(set_to_none=True)
+            report = backward(
+                policy,
+                [turn.sample for turn in speaking],
+                [turn.advantage or 0.0 for turn in speaking],
+                agent,
+                settings,
+                turns=int(all_turns),
+                tokens=int(all_tokens),
+                old_logprobs=old_logprobs,
+                scale=self.scale,
+                meter=meter,
+            )
+            with meter.stage("update"):
+                norm = self._apply(agent)
+            if math.isfinite(norm) or self.scale == 1.0:
+                break
+            self.scale = max(1.0, self.scale / 8)  # the scaled gradient overflowed: once more
+        learned.skipped_steps += not math.isfinite(norm)
         loss, entropy_sum, scored = self._sum(report.loss, report.entropy_sum, report.tokens)
         learned.loss += loss / settings.epochs_per_batch
         learned.entropy = entropy_sum / max(scored, 1)
         learned.grad_norm = max(learned.grad_norm, norm)
         return report.old_logprobs
 
-    def _apply(self, agent: str, scale: float) -> float:
+    def _apply(self, agent: str) -> float:
         """Sum the gradients over processes, clip them, step if they are finite; their norm."""
         optimizer = self.optimizers[agent]
         parameters = list(self.policy.adapter_parameters(agent).values())
         for parameter in parameters:
             # A process whose groups were all silent has no gradient, but takes part in the sum.
             own = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            parameter.grad = self.accelerator.reduce(own, reduction="sum") / scale
+            parameter.grad = self.accelerator.reduce(own, reduction="sum") / self.scale
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.settings.max_grad_norm).item()
-        if norm < float("inf"):
+        if math.isfinite(norm):
             optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         return norm

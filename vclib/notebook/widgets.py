@@ -17,6 +17,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from vclib.rl import figures
 from vclib.rl.episodes import Episode
@@ -114,6 +115,7 @@ class Dashboard:
             for axes, (name, title) in zip(above.subplots(1, 3), WATCHED.items(), strict=True):
                 self._curve(axes, name)
                 axes.set(title=title, xlabel="update", xlim=(0.5, self.total + 0.5))
+                axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             phases = dict.fromkeys(row["phase"] for row in self.rows)
             marks = [Line2D([], [], marker="o", lw=0, color=figures.PALETTE[p]) for p in phases]
             labels = [f"{phase} trains" for phase in phases]

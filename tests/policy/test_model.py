@@ -190,6 +190,9 @@ def test_adapters_that_do_not_fit_are_refused_and_change_nothing(policy, tmp_pat
     before = weights(policy, "developer")
     with pytest.raises(VclibError, match="does not fit"):
         policy.load_adapters(tmp_path)
+    (tmp_path / "developer" / "adapter_model.safetensors").write_bytes(b"cut short")
+    with pytest.raises(VclibError, match="is damaged"):
+        policy.load_adapters(tmp_path)
     shutil.rmtree(tmp_path / "developer")
     with pytest.raises(VclibError, match="No developer adapter"):
         policy.load_adapters(tmp_path)
@@ -249,6 +252,9 @@ def test_missing_weights_are_refused_not_drawn_at_random(model_folder, tmp_path)
     del state[name]
     save_file(state, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(VclibError, match="lacks 1 weights"):
+        Policy.load(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"cut short")
+    with pytest.raises(VclibError, match="cannot be loaded"):
         Policy.load(tmp_path)
 
 

@@ -150,19 +150,21 @@ def test_gradients_agree_with_finite_differences(policy, drawn, seeded):
     policy.model.double()
     grads = gradients(policy, drawn, "developer")
     parameters = list(policy.adapter_parameters("developer").values())
+    step = 1e-4
     for grad, parameter in list(zip(grads, parameters, strict=True))[::3]:
-        direction = torch.randn(
+        noise = torch.randn(
             parameter.shape, generator=seeded(parameter.numel()), dtype=torch.float64
         )
+        direction = grad / grad.norm() + noise / noise.norm()
         sums = []
-        for step in (1e-4, -1e-4):
+        for sign in (1, -1):
             with torch.no_grad():
-                parameter.add_(step * direction)
+                parameter.add_(sign * step * direction)
                 sums.append(score(policy, drawn)[0].sum().item())
-                parameter.sub_(step * direction)
-        difference = (sums[0] - sums[1]) / 2e-4
-        # Linear attention computes in fp32 always, which bounds how well this is known.
-        assert difference == pytest.approx((grad * direction).sum().item(), rel=5e-3, abs=5e-3)
+                parameter.sub_(sign * step * direction)
+        difference = (sums[0] - sums[1]) / (2 * step)
+        # Norms and linear attention compute in fp32 always: that bounds how well this is known.
+        assert difference == pytest.approx((grad * direction).sum().item(), rel=2e-3, abs=5e-3)
 
 
 def test_dropout_is_off_where_log_probabilities_are_compared(model_folder, drawn):

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoProcessor, Qwen3_5ForConditionalGeneration
 
 from vclib.errors import VclibError
@@ -27,6 +28,7 @@ def require_on_hub(name: str) -> None:
 def load_base(
     name: str, device: torch.device, dtype: torch.dtype
 ) -> tuple[Qwen3_5ForConditionalGeneration, Any]:
+    """The model and its processor. Raises VclibError if it is another kind or not all there."""
     try:
         config = AutoConfig.from_pretrained(name)
         if config.model_type != "qwen3_5":
@@ -41,7 +43,7 @@ def load_base(
             output_loading_info=True,
         )
         processor = AutoProcessor.from_pretrained(name)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         reason = str(error).splitlines()[0]
         raise VclibError(
             f"The model {name!r} cannot be loaded ({reason}); expected a config.json and "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dict
 from peft.utils import SAFETENSORS_WEIGHTS_NAME
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import Qwen3_5ForConditionalGeneration
@@ -97,9 +99,12 @@ class Policy:
                 lora_dropout=lora.dropout,
                 target_modules=LORA_TARGETS,
             )
-            model = get_peft_model(base, config, adapter_name=AGENTS[0])
-            for agent in AGENTS[1:]:
-                model.add_adapter(agent, config)
+            with warnings.catch_warnings():
+                # peft asks transformers for checkpointing by its old name.
+                warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+                model = get_peft_model(base, config, adapter_name=AGENTS[0])
+                for agent in AGENTS[1:]:
+                    model.add_adapter(agent, config)
         policy = cls(model, processor)
         if adapters is not None:
             policy.load_adapters(adapters)
@@ -135,21 +140,35 @@ class Policy:
         )
 
     def load_adapters(self, folder: str | Path) -> None:
-        """Read what `save_adapters` wrote, in place: optimizers keep their parameters."""
-        for agent in AGENTS:
-            path = Path(folder) / agent / SAFETENSORS_WEIGHTS_NAME
-            if not path.is_file():
-                raise VclibError(f"No {agent} adapter in {folder}: expected {path}.")
-            state = load_file(path)
-            wanted = {name.replace(f".{agent}.", "."): p for name, p in self._named(agent)}
-            shapes = {name: tuple(p.shape) for name, p in wanted.items()}
-            if shapes != {name: tuple(t.shape) for name, t in state.items()}:
-                raise VclibError(
-                    f"The adapter in {path} does not fit this model: its layers or its rank "
-                    "differ; load it with the model and the LoRA settings that it was made with."
-                )
+        """Read what `save_adapters` wrote, in place: optimizers keep their parameters.
+
+        Raises VclibError, and changes nothing, if an adapter is absent, damaged or does not fit.
+        """
+        states = {agent: self._read_adapter(Path(folder), agent) for agent in AGENTS}
+        for agent, state in states.items():
             set_peft_model_state_dict(self.model, state, adapter_name=agent)
         self._restore_trainable()
+
+    def _read_adapter(self, folder: Path, agent: str) -> dict[str, Tensor]:
+        path = folder / agent / SAFETENSORS_WEIGHTS_NAME
+        if not path.is_file():
+            raise VclibError(f"No {agent} adapter in {folder}: expected {path}.")
+        try:
+            state = load_file(path)
+        except SafetensorError as error:
+            raise VclibError(
+                f"The adapter in {path} is damaged ({error}); take an earlier checkpoint."
+            ) from error
+        shapes = {
+            name.replace(f".{agent}.", "."): p.shape
+            for name, p in self.adapter_parameters(agent).items()
+        }
+        if shapes != {name: tensor.shape for name, tensor in state.items()}:
+            raise VclibError(
+                f"The adapter in {path} does not fit this model: its layers or its rank "
+                "differ; load it with the model and the LoRA settings that it was made with."
+            )
+        return state
 
     def save_merged(self, folder: str | Path, agent: str) -> None:
         """Write a plain model with one adapter added into its weights, and its processor."""
@@ -178,8 +197,8 @@ class Policy:
         """
         images = [image for prompt in prompts for image in prompt.images]
         is_image = input_ids == self.base.config.image_token_id
-        for row, prompt in zip(is_image, prompts, strict=True):
-            check_image_tokens(int(row.sum()), prompt.images, self._encoder.merge)
+        for tokens, prompt in zip(is_image.sum(1).tolist(), prompts, strict=True):
+            check_image_tokens(tokens, prompt.images, self._encoder.merge)
         embeds = self.base.get_input_embeddings()(input_ids)
         if not images:
             return embeds
@@ -196,9 +215,6 @@ class Policy:
                 )
             features = self._features[image] = output.pooler_output[0]
         return features
-
-    def _named(self, agent: str) -> list[tuple[str, nn.Parameter]]:
-        return list(self.adapter_parameters(agent).items())
 
     def _switch(self, agent: str | None) -> None:
         if agent is None:

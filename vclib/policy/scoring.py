@@ -36,20 +36,16 @@ def sequence_logprobs(
     targets = torch.cat([s.completion_ids[:n] for s, n in zip(samples, lengths, strict=True)])
     with policy.acting(agent), _recomputing(policy, agent, checkpointing):
         hidden = _hidden_before(policy, samples, lengths)
-        suppressed = torch.tensor(policy.suppressed_ids, device=policy.device)
-        pieces = [
-            checkpoint(_score_tokens, policy, h, t, temperature, suppressed, use_reentrant=False)
-            for h, t in zip(
-                hidden.split(chunk), targets.to(policy.device).split(chunk), strict=True
-            )
-        ]
+        score = _Scorer(policy, temperature, with_entropy)
+        chunks = zip(hidden.split(chunk), targets.to(policy.device).split(chunk), strict=True)
+        pieces = [checkpoint(score, *pair, use_reentrant=False) for pair in chunks]
     mask = torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]
     mask = mask.to(policy.device)
-    logprobs, entropy = (
+    logprobs, *entropy = (
         values.new_zeros(mask.shape).masked_scatter(mask, values)
         for values in map(torch.cat, zip(*pieces, strict=True))
     )
-    return (logprobs, mask, entropy) if with_entropy else (logprobs, mask)
+    return logprobs, mask, *entropy
 
 
 def micro_batches(samples: Sequence[Sample], token_budget: int) -> list[list[int]]:
@@ -87,13 +83,22 @@ def _hidden_before(policy: Policy, samples: Sequence[Sample], lengths: list[int]
     return output.last_hidden_state[predicts.to(policy.device)]
 
 
-def _score_tokens(
-    policy: Policy, hidden: Tensor, targets: Tensor, temperature: float, suppressed: Tensor
-) -> tuple[Tensor, Tensor]:
-    scores = log_softmax(policy.base.lm_head(hidden), temperature, suppressed)
-    with torch.no_grad():
-        entropy = torch.special.entr(scores.exp()).sum(-1)
-    return scores.gather(-1, targets[:, None])[:, 0], entropy
+class _Scorer:
+    """Log-probabilities, and entropies if wanted, of ids [n] from the states [n, hidden] before."""
+
+    def __init__(self, policy: Policy, temperature: float, with_entropy: bool) -> None:
+        self.lm_head = policy.base.lm_head
+        self.suppressed = torch.tensor(policy.suppressed_ids, device=policy.device)
+        self.temperature = temperature
+        self.with_entropy = with_entropy
+
+    def __call__(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+        scores = log_softmax(self.lm_head(hidden), self.temperature, self.suppressed)
+        logprobs = scores.gather(-1, targets[:, None])[:, 0]
+        if not self.with_entropy:
+            return (logprobs,)
+        with torch.no_grad():
+            return logprobs, torch.special.entr(scores.exp()).sum(-1)
 
 
 @contextmanager

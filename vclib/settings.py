@@ -159,7 +159,12 @@ def _resumed_settings(path: Path) -> TrainSettings:
     from vclib.rl.checkpoint import find, read_state
 
     saved: Mapping[str, Any] = read_state(find(path))["settings"]
-    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in saved.items()}
+    names = {field.name for field in fields(TrainSettings)}
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in saved.items()
+        if name in names
+    }
     # The small model comes with the project, wherever that lies now.
     if not Path(values["model"]).is_dir() and Path(values["model"]).name == TINY.name:
         values["model"] = str(TINY)

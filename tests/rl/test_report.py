@@ -134,6 +134,14 @@ def test_an_evaluation_comes_back_from_its_file_as_it_was(tmp_path):
     assert {row["measure"] for row in content["means"]} == {"first", "last", "best"}
 
 
+def test_a_setting_that_is_no_longer_known_does_not_keep_a_file_from_being_read(tmp_path):
+    path = save(evaluation_with_gain(0.03), tmp_path)
+    content = json.loads(path.read_text())
+    content["settings"]["of_long_ago"] = 3
+    path.write_text(json.dumps(content))
+    assert load(tmp_path).settings.count == len(PAGES)
+
+
 def test_pictures_are_the_first_of_each_difficulty_and_the_two_extremes():
     evaluation = evaluation_with_gain(0.0, 0.1)
     trained = next(

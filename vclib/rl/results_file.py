@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +74,12 @@ def load(folder: Path) -> Evaluation:
     if not path.is_file():
         raise VclibError(f"{path} does not exist; `python -m vclib eval` writes it.")
     content = json.loads(path.read_text(encoding="utf-8"))
+    # A stored file may be older than the settings' names: one that is gone now is left out.
+    known = {field.name for field in fields(EvalSettings)}
     settings: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in content["settings"].items()
+        if name in known
     }
     arms = {
         Arm(row["policy"], row["loop"], row["decoding"]): [

@@ -55,7 +55,7 @@ def show_pretraining(records: Iterable[dict[str, Any]], total: int) -> None:
             bar.update(record["step"] + 1 - bar.n)
 
 
-def quieten(model: str) -> None:
+def quieten(model: str | None = None) -> None:
     """Keep warnings of transformers that a user can do nothing about from tearing the bars.
 
     A model from the hub keeps its bars for download and loading: they may take minutes.
@@ -64,7 +64,7 @@ def quieten(model: str) -> None:
 
     transformers.logging.set_verbosity_error()
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
-    if Path(model).is_dir():
+    if model is None or Path(model).is_dir():
         transformers.logging.disable_progress_bar()
 
 

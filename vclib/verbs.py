@@ -148,7 +148,7 @@ def run_pretrain(flags: argparse.Namespace, command: str) -> int:
     from vclib.console import quieten, show_pretraining
     from vclib.rl.pretrain import PretrainSettings, pretrain
 
-    quieten(str(flags.output))
+    quieten()
     settings = PretrainSettings(
         output=str(flags.output),
         steps=flags.steps,
@@ -157,7 +157,6 @@ def run_pretrain(flags: argparse.Namespace, command: str) -> int:
         threads=flags.threads,
     )
     show_pretraining(pretrain(settings, resume=flags.resume), settings.steps)
-    _note(command, flags.output)
     print(f"Model: {flags.output}")
     return 0
 

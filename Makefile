@@ -23,7 +23,7 @@ test: setup browser  ## everything that CI runs: lint, types, tests, the stored 
 	@$(MAKE) --no-print-directory lint
 	$(PY) -m pytest
 	$(PY) -m pytest --nbval --nbval-sanitize-with tests/notebooks/sanitize.cfg \
-		--nbval-cell-timeout 600 --timeout 600 notebooks
+		--nbval-cell-timeout 900 --timeout 900 notebooks
 
 lab: setup browser  ## open the course in JupyterLab
 	$(PY) -m jupyterlab --notebook-dir=. $$([ "$$(id -u)" = 0 ] && echo --allow-root) \

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vclib.errors import VclibError
-from vclib.paths import DATA, TINY
+from vclib.paths import DATA, ROOT, TINY
 
 
 def run_train(flags: argparse.Namespace, command: str) -> int:
@@ -43,7 +43,7 @@ def run_train(flags: argparse.Namespace, command: str) -> int:
         print(f"Trained adapters: {trainer.checkpoint_path}", flush=True)
         if not flags.no_eval:
             evaluation = choose.evaluation_of(settings, choose.count_of(flags))
-            about = {"model": settings.model, "adapters": str(trainer.checkpoint_path)}
+            about = {"model": settings.model, "adapters": trainer.checkpoint_path}
             try:
                 _evaluate(trainer.policy, trainer.env, evaluation, folder, about)
             except KeyboardInterrupt:
@@ -84,7 +84,7 @@ def run_eval(flags: argparse.Namespace, command: str) -> int:
         device=flags.device,
         adapters=adapters.folder if adapters else None,
     )
-    about = {"model": model, "adapters": str(adapters.folder) if adapters else None}
+    about = {"model": model, "adapters": adapters.folder if adapters else "none"}
     with open_env(choose.environment_of(flags, settings)) as env:
         _evaluate(policy, env, settings, folder, about)
     _note(command, folder)
@@ -205,7 +205,9 @@ def _evaluate(policy: Any, env: Any, settings: Any, folder: Path, about: dict[st
     pages = choose_pages(env.pages, settings)
     with evaluation_bar(settings, len(pages)) as progress:
         evaluation = evaluate(policy, env, pages, settings, progress)
-    evaluation.about |= about | {"packages": package_versions()}
+    # Files that are kept name what lies in the project by its place in it, on any machine.
+    named = {key: str(value).removeprefix(f"{ROOT}{os.sep}") for key, value in about.items()}
+    evaluation.about |= named | {"packages": package_versions()}
     save(evaluation, folder / EVALUATION, list(shown_pages(evaluation)))
     print(table(evaluation))
     if found := headline(evaluation):

@@ -15,6 +15,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 PALETTE = {
     "base": "#8b929c",
@@ -244,6 +245,7 @@ def _draw_curve(axes: Axes, rows: Sequence[Row], name: str, window: int | None) 
     x, y = np.asarray(points, dtype=float).T
     window = window or max(2, len(points) // 8)
     axes.plot(x, y, "o", color=_color(name), markersize=2.6, alpha=0.45)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     label = f"mean of {window} updates"
     axes.plot(x, moving_mean(y, window), color=_color(name), linewidth=1.8, label=label)
 

@@ -232,6 +232,8 @@ def _strip(
         for name, draft in ends:
             pictures.append(html.picture(draft.pixels, f"{policy}, {name}", f"{draft.reward:.3f}"))
             sources.append(html.paragraph(f"{policy}, {name}", "note") + html.code(draft.html))
+        if len(turns) == 1 and evaluation.settings.max_steps > 1:
+            pictures.append(html.no_picture("The Critic said DONE: no second draft."))
         if turns[-1].critique:
             said = f"{policy} Critic, before the last draft:\n{turns[-1].critique}"
             words.append(f"<blockquote>{escape(said)}</blockquote>")
@@ -250,7 +252,9 @@ def _origins(folder: Path, evaluation: Evaluation | None) -> Iterator[str]:
     packages = config.pop("packages", {}) | about.pop("packages", {})
     settings = config.pop("settings", {})
     facts = {k: v for k, v in (config | about).items() if not isinstance(v, dict)}
-    yield html.card(html.facts(facts | {"packages": [f"{k} {v}" for k, v in packages.items()]}))
+    yield html.card(
+        html.facts(facts | {"packages": [f"{k} {v}" for k, v in packages.items() if v]})
+    )
     if settings:
         yield html.card(html.folded("every setting of the run", html.facts(settings)))
 

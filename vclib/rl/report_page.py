@@ -41,7 +41,10 @@ th, td { text-align: left; padding: 6px 12px 6px 0; border-bottom: 1px solid var
 th { font-weight: 600; color: var(--soft); font-size: 13px; }
 tr:last-child td { border-bottom: 0; }
 td small { color: var(--soft); white-space: nowrap; }
-.strip { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; }
+.strip { display: grid; grid-template-columns: repeat(auto-fill, minmax(168px, 1fr)); gap: 12px; }
+.nothing { border: 1px dashed var(--line); border-radius: 6px; color: var(--soft);
+  font-size: 13px; display: flex; align-items: center; justify-content: center; padding: 12px;
+  text-align: center; min-height: 90px; }
 .strip figure { margin: 0; }
 .strip img { width: 100%; display: block; border: 1px solid var(--line); border-radius: 6px; }
 figcaption { font-size: 13px; padding-top: 4px; }
@@ -52,6 +55,8 @@ summary { cursor: pointer; color: var(--soft); font-size: 13.5px; margin-top: 10
 pre { background: var(--ground); border: 1px solid var(--line); border-radius: 8px; padding: 10px;
   overflow-x: auto; font: 12.5px/1.5 ui-monospace, "Liberation Mono", Consolas, monospace;
   white-space: pre-wrap; overflow-wrap: anywhere; }
+.card > pre { margin: 0; }
+.card > details:only-child > summary { margin-top: 0; }
 """
 
 
@@ -105,6 +110,11 @@ def picture(pixels: np.ndarray, name: str, note: str = "", alt: str = "") -> str
         f'<figure><img alt="{escape(alt or name)}" src="data:image/png;base64,{data}">'
         f"<figcaption>{escape(name)} <b>{escape(note)}</b></figcaption></figure>"
     )
+
+
+def no_picture(why: str) -> str:
+    """What stands in a strip where a page would."""
+    return f'<div class="nothing">{escape(why)}</div>'
 
 
 def folded(summary: str, content: str) -> str:

@@ -179,9 +179,10 @@ def shown_pages(evaluation: Evaluation, per_difficulty: int = 2) -> dict[str, st
     if len(arms) == 2:
         base, trained = arms
         gains = evaluation.page_gains(trained, base)
-        best, worst = max(gains, key=gains.__getitem__), min(gains, key=gains.__getitem__)
-        shown.setdefault(best, f"the page that gained most, {gains[best]:+.3f}")
-        shown.setdefault(worst, f"the page that gained least, {gains[worst]:+.3f}")
+        for why, pick in (("most", max), ("least", min)):
+            page_id = pick(gains, key=gains.__getitem__)
+            words = f"the page that gained {why}, {gains[page_id]:+.3f}"
+            shown[page_id] = f"{shown[page_id]}, {words}" if page_id in shown else words
     return shown
 
 

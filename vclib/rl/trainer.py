@@ -83,10 +83,13 @@ class Trainer:
         self.close()
 
     def close(self) -> None:
-        """End the trackers, and the environment if this trainer opened it."""
-        self.accelerator.end_training()
-        if self._owns_env:
-            self.env.close()
+        """Save what is not saved, end the trackers, and the environment if opened here."""
+        try:
+            self.save()
+        finally:
+            self.accelerator.end_training()
+            if self._owns_env:
+                self.env.close()
 
     def stop(self) -> None:
         """End `run()` after the update in hand; safe from another thread."""
@@ -110,20 +113,24 @@ class Trainer:
     def run(self) -> Iterator[Update]:
         """Do the updates that are left and yield each, after it is logged and saved."""
         try:
-            while not self.finished and not self._stop:
+            while not self.finished and not self._stop_agreed():
                 with interrupts_deferred(self._interrupt):
                     update = self._update(self.done)
                     self._write(update)
                     self.done, self._whole = update.index, True
                     phase_end = self.settings.phase_at(self.done - 1)[2]
                     due = self.done % self.settings.checkpoint_every == 0
-                    if phase_end or due or self._stop:
+                    if phase_end or due:
                         self.save()
                 yield update
         finally:
-            # Also when the caller breaks off or the environment fails, so that no update is lost.
+            # Also when the run is stopped, the caller breaks off, or the environment fails.
             self.save()
             self._stop = False
+
+    def _stop_agreed(self) -> bool:
+        """Whether any process was told to stop; one that stopped alone would hang the others."""
+        return any(gather_object([self._stop]))
 
     def _interrupt(self) -> None:
         self._stop = True
@@ -179,14 +186,12 @@ class Trainer:
         for group in groups:
             for episode in group:
                 episode.forget_pictures()
-        gathered = gather_object([records(groups, credits) | {"stop": self._stop}])
-        self._stop = any(part["stop"] for part in gathered)
         return Update(
             phase=phase,
             phase_number=number,
             index=index + 1,
             total=settings.total_updates,
-            **summarise(gathered),
+            **summarise(gather_object([records(groups, credits)])),
             loss=learned.loss,
             grad_norm=learned.grad_norm,
             entropy=learned.entropy,
@@ -261,14 +266,17 @@ class Trainer:
         settings = self.settings
         if settings.resume_from or settings.overwrite:
             return
-        logs, checkpoints = settings.run_folder / TRAIN_LOG, settings.checkpoint_folder
-        for folder in [logs.parent] * logs.exists() + [checkpoints] * any(
-            checkpoints.glob("update-*")
-        ):
-            raise VclibError(
-                f"{folder} already holds a run. Give this one another name (--run) or another "
-                f"checkpoint folder, go on with that one (--resume-from {folder}), or overwrite it."
-            )
+        holds_run = {
+            settings.run_folder: (settings.run_folder / TRAIN_LOG).exists(),
+            settings.checkpoint_folder: any(settings.checkpoint_folder.glob("update-*")),
+        }
+        for folder, used in holds_run.items():
+            if used:
+                raise VclibError(
+                    f"{folder} already holds a run. Give this one another name (--run-name) or "
+                    "another checkpoint folder, go on with that one (--resume-from "
+                    f"{folder}), or overwrite it."
+                )
 
 
 def open_env(settings: TrainSettings) -> Any:

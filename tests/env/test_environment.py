@@ -24,12 +24,6 @@ PAGE = "blocks/train/easy/3"
 DRAFT = '<!doctype html><body style="background:#dc2626"><p>Help</p></body>'
 
 
-@pytest.fixture(scope="module")
-def renderer():
-    with Renderer() as renderer:
-        yield renderer
-
-
 @pytest.fixture
 def env(renderer):
     with WebPageEnv("blocks", renderer=renderer) as env:

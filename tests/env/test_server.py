@@ -13,7 +13,6 @@ import pytest
 
 import vclib
 from vclib.env import errors
-from vclib.env.browser import Renderer
 from vclib.env.client import HttpEnv
 from vclib.env.environment import WebPageEnv
 from vclib.env.pages import load_pages
@@ -22,12 +21,6 @@ from vclib.errors import VclibError
 
 PAGE = "blocks/train/medium/5"
 DRAFT = '<!doctype html><body style="background:#dc2626"><p>Help</p></body>'
-
-
-@pytest.fixture(scope="module")
-def renderer():
-    with Renderer() as renderer:
-        yield renderer
 
 
 @pytest.fixture(scope="module")

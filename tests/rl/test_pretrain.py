@@ -55,6 +55,8 @@ def test_a_stopped_run_goes_on_where_it_was(run, tmp_path):
     first.close()
     steps = [record["step"] for record in pretrain(settings, resume=True)]
     assert steps == list(range(6, 12))
+    lines = Path(settings.output, "pretrain.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == list(range(12))
     with pytest.raises(VclibError, match="resume"):
         next(pretrain(PretrainSettings(output=str(tmp_path / "none")), resume=True))
 

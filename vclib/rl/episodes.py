@@ -215,11 +215,8 @@ def _developer_turn(
     meter: Meter,
     step: int,
 ) -> None:
-    with meter.stage("sample"):
-        encoded = [policy.encode(_developer_prompt(seat.episode)) for seat in live]
-        luck = [seat.generator for seat in live]
-        samples = sample(policy, encoded, settings.developer_adapter, settings.developer, luck)
-        meter.tokens += sum(len(s.completion_ids) for s in samples)
+    messages = [_developer_prompt(seat.episode) for seat in live]
+    samples = _draw(policy, live, messages, settings.developer_adapter, settings.developer, meter)
     drafts = [prompts.answer_of(s.text) for s in samples]
     with meter.stage("render"):
         observations = _step(env, live, drafts, settings.max_steps - step, meter)
@@ -243,14 +240,28 @@ def _critic_turn(
     settings: EpisodeSettings,
     meter: Meter,
 ) -> None:
-    with meter.stage("sample"):
-        encoded = [policy.encode(_critic_prompt(seat.episode)) for seat in live]
-        luck = [seat.generator for seat in live]
-        samples = sample(policy, encoded, settings.critic_adapter, settings.critic, luck)
-        meter.tokens += sum(len(s.completion_ids) for s in samples)
+    messages = [_critic_prompt(seat.episode) for seat in live]
+    samples = _draw(policy, live, messages, settings.critic_adapter, settings.critic, meter)
     for seat, drawn in zip(live, samples, strict=True):
         seat.episode.turns.append(Turn("critic", drawn, prompts.answer_of(drawn.text)))
         seat.done = prompts.is_done(drawn.text)
+
+
+def _draw(
+    policy: Policy,
+    live: list[_Seat],
+    messages: list[prompts.Messages],
+    adapter: str | None,
+    settings: SamplingSettings,
+    meter: Meter,
+) -> list[Sample]:
+    """One generation for each seat, in one batch, each with its own luck."""
+    with meter.stage("sample"):
+        encoded = [policy.encode(message) for message in messages]
+        luck = [seat.generator for seat in live]
+        samples = sample(policy, encoded, adapter, settings, luck)
+        meter.tokens += sum(len(s.completion_ids) for s in samples)
+    return samples
 
 
 def _developer_prompt(episode: Episode) -> prompts.Messages:

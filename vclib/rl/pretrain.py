@@ -27,6 +27,7 @@ from vclib.errors import VclibError
 from vclib.policy import prompts, tiny
 from vclib.rl import demonstrations as demos
 from vclib.rl import examples as ex
+from vclib.rl.runlog import keep_lines
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ def answer_loss(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Tenso
 class Muon(torch.optim.Optimizer):
     """Momentum, orthogonalised by a Newton-Schulz iteration in fp32, for matrices.
 
-    `torch.optim.Muon` iterates in bf16, which a CPU without bf16 units does hundreds of times
-    slower. Jordan et al. (2024), with the step size of Liu et al. (2025), section 2.2.
+    `torch.optim.Muon` iterates in bf16, which is many times slower on a CPU without bf16
+    units. Jordan et al. (2024), with the step size of Liu et al. (2025), section 2.2.
     """
 
     def __init__(self, parameters: Any, lr: float, weight_decay: float, momentum: float = 0.95):
@@ -162,6 +163,8 @@ def pretrain(settings: PretrainSettings, *, resume: bool = False) -> Iterator[di
         optimizers = make_optimizers(model, settings)
         processor.save_pretrained(folder)
     (folder / "pretrain.json").write_text(json.dumps(asdict(settings), indent=2) + "\n")
+    log_file = folder / "pretrain.jsonl"
+    keep_lines(log_file, lambda line: json.loads(line)["step"] < first)
 
     context = multiprocessing.get_context("spawn")
     batches, drafts = context.Queue(maxsize=32), context.Queue()
@@ -180,7 +183,7 @@ def pretrain(settings: PretrainSettings, *, resume: bool = False) -> Iterator[di
     producer.start()
     began, step = time.perf_counter(), first
     try:
-        with (folder / "pretrain.jsonl").open("a") as log:
+        with log_file.open("a") as log:
             while (examples := batches.get()) is not None and step < settings.steps:
                 record = _one_step(model, optimizers, processor, examples, step, settings)
                 record["seconds"] = round(time.perf_counter() - began, 1)

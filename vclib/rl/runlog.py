@@ -59,9 +59,9 @@ class RunLog:
     def __init__(self, folder: Path, *, after: int = 0) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        _keep(folder / TRAIN_LOG, lambda line: json.loads(line)["iter"] <= after)
-        _keep(folder / DIAGNOSTICS, lambda line: json.loads(line)["iter"] <= after)
-        _keep(folder / REWARD_LOG, lambda line: _episode_of(line) <= after)
+        keep_lines(folder / TRAIN_LOG, lambda line: json.loads(line)["iter"] <= after)
+        keep_lines(folder / DIAGNOSTICS, lambda line: json.loads(line)["iter"] <= after)
+        keep_lines(folder / REWARD_LOG, lambda line: _episode_of(line) <= after)
         if not (folder / REWARD_LOG).exists():
             _append(folder / REWARD_LOG, ",".join(COLUMNS))
 
@@ -150,7 +150,7 @@ def _episode_of(line: str) -> int:
     return 0 if tuple(cells) == COLUMNS else int(cells[1])
 
 
-def _keep(path: Path, wanted: Callable[[str], bool]) -> None:
+def keep_lines(path: Path, wanted: Callable[[str], bool]) -> None:
     """Cut the lines that are not wanted, a torn last line among them."""
     if not path.exists():
         return

@@ -1,19 +1,12 @@
 import pytest
-import torch
 
 from vclib.cli import main
-from vclib.policy.tiny import random_model
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
-def model(tmp_path_factory):
-    """The folder of a small model with random weights."""
-    return str(random_model(tmp_path_factory.mktemp("model"), seed=0))
+def model(model_folder):
+    """The folder of a small model with random weights, as a word of the command line."""
+    return str(model_folder)
 
 
 @pytest.fixture

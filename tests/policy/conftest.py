@@ -4,17 +4,6 @@ import torch
 
 from vclib.policy import prompts
 from vclib.policy.model import AGENTS, LoraSettings, Policy
-from vclib.policy.tiny import random_model
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="session")
-def model_folder(tmp_path_factory):
-    return random_model(tmp_path_factory.mktemp("model"), seed=0)
 
 
 @pytest.fixture(scope="session")
@@ -65,8 +54,3 @@ def conversations(pictures):
 @pytest.fixture
 def encoded(policy, conversations):
     return [policy.encode(messages) for messages in conversations]
-
-
-@pytest.fixture
-def seeded():
-    return lambda seed: torch.Generator().manual_seed(seed)

@@ -8,23 +8,12 @@ from hypothesis import settings as hypothesis_settings
 from vclib.env.environment import WebPageEnv
 from vclib.policy.model import LoraSettings, Policy
 from vclib.policy.sampling import SamplingSettings
-from vclib.policy.tiny import random_model
 from vclib.rl.episodes import EpisodeSettings
 from vclib.rl.profiles import PROFILES
 
 hypothesis_settings.register_profile("any machine", deadline=None, max_examples=50)
 hypothesis_settings.load_profile("any machine")
 BLANK_PAGES = runpy.run_path(str(Path(__file__).with_name("run_training.py")))["BlankPages"]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="session")
-def model_folder(tmp_path_factory):
-    return random_model(tmp_path_factory.mktemp("model"), seed=0)
 
 
 @pytest.fixture
@@ -81,8 +70,3 @@ def short_episodes():
         critic=SamplingSettings(4, temperature=0.7),
         max_steps=2,
     )
-
-
-@pytest.fixture
-def seeded():
-    return lambda seed: torch.Generator().manual_seed(seed)

@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from xml.etree.ElementTree import Element
 
-import html5lib
+from markupever import HtmlOptions, Parser
+from markupever.dom import Element, Node
 from rapidfuzz.distance import Indel
 
 DOCTYPE = re.compile(r"\s*<!doctype\s+html\b[^>]*>", re.IGNORECASE)
@@ -17,7 +17,7 @@ CLOSING = re.compile(r"</html\s*>\s*\Z", re.IGNORECASE)
 QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 TAG = re.compile(r"<[a-zA-Z][^>]*")
 MAX_ATTRIBUTES = 2_000
-"""In one tag; html5lib compares each with all before it, and takes a minute over 20,000."""
+"""In one tag; a parser compares each with all before it."""
 UNSEEN_TAGS = {"head", "title", "meta", "link", "style", "script", "base", "noscript", "template"}
 
 
@@ -42,16 +42,13 @@ def read_markup(html: str) -> Markup:
     form = format_grade(html)
     if any(len(tag.split()) > MAX_ATTRIBUTES for tag in TAG.findall(QUOTED.sub("", html))):
         return Markup(form, 0.0, (), Counter(), f"a tag has over {MAX_ATTRIBUTES} attributes")
-    parser = html5lib.HTMLParser(namespaceHTMLElements=False)
-    # html5lib still crashes on some hostile markup (deep nesting, odd code points); such a text
-    # is the answer's fault and must cost it its grades, not stop the run.
-    try:
-        steps = list(_walk(parser.parse(html)))
-    except Exception as error:
-        return Markup(form, 0.0, (), Counter(), f"{type(error).__name__}: {error}")
+    parser = Parser(HtmlOptions(exact_errors=True))
+    parser.process(html.encode("utf-8", "replace")).finish()
+    errors = len(parser.errors())
+    steps = list(_walk(parser.into_dom().root()))
     tags = tuple(tag for tag, _ in steps)
     edges = Counter((parent, tag) for tag, parent in steps if parent)
-    return Markup(form, validity_grade(html, len(parser.errors)), tags, edges)
+    return Markup(form, validity_grade(html, errors), tags, edges)
 
 
 def format_grade(html: str) -> float:
@@ -83,14 +80,17 @@ def tree_similarity(a: Markup, b: Markup) -> float:
     return (dice + Indel.normalized_similarity(a.tags, b.tags)) / 2
 
 
-def _walk(root: Element) -> Iterator[tuple[str, str]]:
-    """Tag and parent's tag of each element that can be seen, then its closing tag and nothing."""
-    stack: list[tuple[Element | str, str]] = [(root, "")]
-    while stack:
-        node, parent = stack.pop()
-        if isinstance(node, str):
-            yield node, ""
-        elif isinstance(node.tag, str) and node.tag not in UNSEEN_TAGS:
-            yield node.tag, parent
-            stack.append((f"/{node.tag}", ""))
-            stack += [(child, node.tag) for child in reversed(node)]
+def _walk(root: Node) -> Iterator[tuple[str, str]]:
+    """Tag and parent's tag of each element that can be seen, and its closing tag and nothing."""
+    parents, unseen = [""], 0
+    for edge in root.traverse():
+        if not isinstance(edge.node, Element):
+            continue
+        tag = edge.node.name.local
+        if tag in UNSEEN_TAGS:
+            unseen += -1 if edge.closed else 1
+        elif not unseen and edge.closed:
+            yield f"/{parents.pop()}", ""
+        elif not unseen:
+            yield tag, parents[-1]
+            parents.append(tag)

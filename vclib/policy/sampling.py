@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -66,28 +66,28 @@ def sample(
     agent: str | None,
     settings: SamplingSettings,
     generator: Luck = None,
+    on_end: Callable[[int, str], None] | None = None,
 ) -> list[Sample]:
     """Generate one completion for each prompt, in order.
 
     `max_new_tokens` uniform numbers a prompt are drawn (on the CPU), whether or not the row goes
     on, so that a row's luck does not depend on when the others end. With a generator for each
-    prompt it does not depend on which others are in the batch either.
+    prompt it does not depend on which others are in the batch either. `on_end` is called with the
+    number and the text of each row that ends by itself, as soon as it does.
     """
     if not prompts:
         return []
     policy.model.eval()
     with policy.acting(agent):
-        ids, logprobs, ended = _decode(policy, prompts, settings, generator)
-    eos = set(policy.eos_ids)
+        ids, logprobs, ended = _decode(policy, prompts, settings, generator, on_end)
     samples = []
     for prompt, row, scores, end in zip(prompts, ids, logprobs, ended, strict=True):
-        words = row[:-1] if row[-1] in eos else row
         samples.append(
             Sample(
                 agent=agent,
                 prompt=prompt,
                 completion_ids=torch.tensor(row),
-                text=_text(policy, words),
+                text=_answer(policy, row),
                 truncated=not end,
                 logprobs=torch.tensor(scores),
                 temperature=settings.temperature,
@@ -108,6 +108,7 @@ def _decode(
     prompts: Sequence[Prompt],
     settings: SamplingSettings,
     generator: Luck,
+    on_end: Callable[[int, str], None] | None,
 ) -> tuple[list[list[int]], list[list[float]], list[bool]]:
     count = len(prompts)
     ids: list[list[int]] = [[] for _ in range(count)]
@@ -129,6 +130,8 @@ def _decode(
                 ids[row].append(token)
                 logprobs[row].append(value)
                 ended[row] = token in eos or stops.reached(ids[row])
+                if ended[row] and on_end:
+                    on_end(row, _answer(policy, ids[row]))
         live = [i for i, row in enumerate(rows) if not ended[row]]
         if not live or step + 1 == settings.max_new_tokens:
             break
@@ -177,6 +180,10 @@ class StopStrings:
             if stop[-1] in piece and stop in _text(self.policy, ids[-len(stop) :]):
                 return True
         return False
+
+
+def _answer(policy: Policy, ids: list[int]) -> str:
+    return _text(policy, ids[:-1] if ids[-1] in policy.eos_ids else ids)
 
 
 def _text(policy: Policy, ids: list[int]) -> str:

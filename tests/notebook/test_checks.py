@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from vclib.errors import VclibError
-from vclib.notebook import checks
-from vclib.notebook.checks import EXERCISES, check, solution, verdict
+from vclib.notebook.checks import check, solution, verdict
+from vclib.notebook.exercises import EXERCISES
 from vclib.rl.returns import compute_step_returns, grpo_advantages
 
 
@@ -65,7 +65,7 @@ def test_arrays_are_taken_like_lists():
 
 
 def test_the_verdict_is_printed_with_the_name_of_the_exercise(capsys):
-    check("step_returns", checks.step_returns)
+    check("step_returns", EXERCISES["step_returns"].solution)
     assert capsys.readouterr().out == "step_returns: correct\n"
 
 

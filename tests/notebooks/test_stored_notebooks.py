@@ -8,7 +8,7 @@ import pytest
 from nbval.plugin import get_sanitize_patterns
 
 import vclib
-from vclib.notebook.checks import EXERCISES
+from vclib.notebook.exercises import EXERCISES
 from vclib.paths import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -84,6 +84,23 @@ def test_it_ends_with_an_assert_and_its_exercises_exist(path):
     assert any(source.startswith("assert ") or "\nassert " in source for source in code[-6:])
     for name in re.findall(r'(?:check|solution)\("(\w+)"', "\n".join(code)):
         assert name in EXERCISES
+
+
+@each_notebook
+def test_each_exercise_states_its_difficulty_and_minutes_and_is_solved_at_the_end(path):
+    prose = "\n".join(cell.source for cell in cells(path, "markdown"))
+    code = "\n".join(cell.source for cell in cells(path, "code"))
+    stated = re.findall(r"### Your turn: `(\w+)` · (\w+), (\d+) minutes", prose)
+    for name, difficulty, minutes in stated:
+        exercise = EXERCISES[name]
+        assert (difficulty, int(minutes)) == (exercise.difficulty, exercise.minutes), name
+    assert {name for name, *_ in stated} == set(re.findall(r'\bcheck\("(\w+)"', code))
+    assert {name for name, *_ in stated} == set(re.findall(r'\bsolution\("(\w+)"', code))
+
+
+def test_every_exercise_stands_in_some_notebook():
+    code = "\n".join(cell.source for path in NOTEBOOKS for cell in cells(path, "code"))
+    assert set(EXERCISES) <= set(re.findall(r'\bcheck\("(\w+)"', code))
 
 
 def test_the_sanitiser_reads_every_pair_of_its_file():

@@ -176,6 +176,37 @@ def test_a_critic_that_learnt_to_say_done_ends_the_episode(policy, env, settings
     assert len(env.sessions) == sessions
 
 
+def test_drafts_rendered_while_others_are_written_give_the_same_episodes(
+    policy, env, short_episodes, seeded
+):
+    # Some rows end early, at a closing tag that even a random model writes now and then.
+    rules = replace(short_episodes, developer=replace(short_episodes.developer, stop=("<", ">")))
+    started = []
+
+    class Watched(WebPageEnv):
+        def step(self, html, session_id):
+            started.append(html)
+            return super().step(html, session_id)
+
+    watched = Watched(env.pages, renderer=env.renderer)
+    pages = [EASY, HARD]
+    play_on = {"k": 4, "settings": rules}
+    apart = play(policy, env, pages, generator=seeded(1), overlap=False, **play_on)
+    beside = play(policy, watched, pages, generator=seeded(1), overlap=True, **play_on)
+    ended = [t for g in beside for e in g for t in e.developer_turns if not t.sample.truncated]
+    assert sorted(started) == sorted(turn.text for turn in ended) and 0 < len(started) < 16
+    for group, others in zip(apart, beside, strict=True):
+        assert [e.html_drafts for e in group] == [e.html_drafts for e in others]
+        assert [e.rewards for e in group] == [e.rewards for e in others]
+
+
+def test_sessions_are_given_up_when_play_breaks_off(policy, broken_env, short_episodes, seeded):
+    broken_env.broken_calls = 2
+    with pytest.raises(EnvironmentFault):
+        play(policy, broken_env, [EASY], k=2, settings=short_episodes, generator=seeded(3))
+    assert len(broken_env.sessions) == 0
+
+
 class BrokenBrowserEnv(WebPageEnv):
     """Its browser is gone for some of the calls."""
 

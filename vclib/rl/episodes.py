@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,9 +18,12 @@ from vclib.policy.model import Policy
 from vclib.policy.sampling import Luck, Sample, SamplingSettings, sample
 from vclib.rl.profiles import AGENTS, Phase, TrainSettings, trained_agents
 from vclib.rl.runlog import Meter
+from vclib.rl.turns import Episode, Turn
 
 FAULTS = (EnvironmentFault, SessionExpired, UnknownSession)
 """A browser or server that failed, or came back without its sessions."""
+RENDERS_AT_ONCE = 4
+"""Drafts that are rendered and scored beside a GPU that still generates the others."""
 
 
 @dataclass(frozen=True)
@@ -49,83 +54,15 @@ def episode_settings(settings: TrainSettings, phase: Phase) -> EpisodeSettings:
         "developer": settings.frozen_developer_greedy and "developer" not in trained,
         "critic": settings.frozen_critic_greedy and "critic" not in trained,
     }
+    heat = settings.temperature
     return EpisodeSettings(
-        developer=SamplingSettings(
-            temperature=settings.temperature,
-            greedy=greedy["developer"],
-            max_new_tokens=settings.developer_tokens,
-            stop=settings.stop,
-        ),
-        critic=SamplingSettings(
-            temperature=settings.temperature,
-            greedy=greedy["critic"],
-            max_new_tokens=settings.critic_tokens,
-        ),
+        SamplingSettings(settings.developer_tokens, heat, greedy["developer"], settings.stop),
+        SamplingSettings(settings.critic_tokens, heat, greedy["critic"]),
         max_steps=settings.max_steps,
         use_critic=settings.use_critic,
         developer_adapter=adapters["developer"],
         critic_adapter=adapters["critic"],
     )
-
-
-@dataclass
-class Turn:
-    """One generation by one agent; a Developer turn also has its reward and render.
-
-    `text` is the answer that was acted on: the HTML that was rendered, or the critique. The
-    sampled ids stay in `sample`: tokenizing the text again may give others. `return_` and
-    `advantage` are set by the trainer, for the agent that it trains.
-    """
-
-    agent: str
-    sample: Sample
-    text: str
-    reward: float | None = None
-    rewards: dict[str, Any] | None = None
-    render: np.ndarray | None = None
-    return_: float | None = None
-    advantage: float | None = None
-
-
-@dataclass
-class Episode:
-    """The turns on one page; `group` numbers the page among those played together."""
-
-    page_id: str
-    difficulty: str
-    group: int
-    reference: np.ndarray
-    turns: list[Turn] = field(default_factory=list)
-
-    @property
-    def developer_turns(self) -> list[Turn]:
-        return [turn for turn in self.turns if turn.agent == "developer"]
-
-    @property
-    def critic_turns(self) -> list[Turn]:
-        return [turn for turn in self.turns if turn.agent == "critic"]
-
-    @property
-    def rewards(self) -> list[float]:
-        return [turn.reward for turn in self.turns if turn.reward is not None]
-
-    @property
-    def terminal_reward(self) -> float:
-        return self.rewards[-1]
-
-    @property
-    def html_drafts(self) -> list[str]:
-        return [turn.text for turn in self.developer_turns]
-
-    @property
-    def ended_by_critic(self) -> bool:
-        return self.turns[-1].agent == "critic"
-
-    def forget_pictures(self) -> None:
-        """Let go of the patches that the prompts show; scoring the turns again is then an error."""
-        for turn in self.turns:
-            blind = replace(turn.sample.prompt, images=())
-            turn.sample = replace(turn.sample, prompt=blind)
 
 
 @dataclass
@@ -147,6 +84,7 @@ def play(
     settings: EpisodeSettings,
     generator: Luck = None,
     meter: Meter | None = None,
+    overlap: bool | None = None,
 ) -> list[list[Episode]]:
     """Play K episodes on each page and return them by group, [pages][K].
 
@@ -157,19 +95,24 @@ def play(
 
     `generator`: one for all, or one for each episode in the order of the result. Each episode's
     draws then depend on its own generator alone, not on what else is played beside it.
+    `overlap`: render and score a draft as soon as it is finished, while others are still being
+    written; None does so where a GPU generates, for on a CPU the browser would take its cores.
     """
-    meter = meter or Meter()
-    generators = _generators(generator, len(page_ids) * k)
-    seats = _open(env, page_ids, k, settings.max_steps, generators, meter)
-    for step in range(settings.max_steps):
-        live = [seat for seat in seats if not seat.done]
-        _developer_turn(policy, env, live, settings, meter, step)
-        live = [seat for seat in live if not seat.done]
-        if settings.use_critic:
-            _critic_turn(policy, live, settings, meter)
-    for seat in seats:
-        if seat.episode.ended_by_critic:
-            env.close_session(seat.session_id)
+    if overlap is None:
+        overlap = policy.device.type != "cpu"
+    game = _Game(policy, env, settings, meter or Meter(), overlap)
+    seats = game.open(page_ids, k, _generators(generator, len(page_ids) * k))
+    try:
+        for step in range(settings.max_steps):
+            live = [seat for seat in seats if not seat.done]
+            game.developer_turn(live, settings.max_steps - step)
+            if settings.use_critic:
+                game.critic_turn([seat for seat in live if not seat.done])
+    finally:
+        for seat in seats:
+            # The others ended by themselves, at their last step.
+            if not seat.done or seat.episode.ended_by_critic:
+                game.give_up(seat)
     episodes = [seat.episode for seat in seats]
     return [episodes[start : start + k] for start in range(0, len(episodes), k)]
 
@@ -181,87 +124,101 @@ def _generators(luck: Luck, count: int) -> list[torch.Generator]:
     return list(luck)
 
 
-def _open(
-    env: Any,
-    page_ids: Sequence[str],
-    k: int,
-    max_steps: int,
-    generators: Sequence[torch.Generator],
-    meter: Meter,
-) -> list[_Seat]:
-    seats: list[_Seat] = []
-    for group, page_id in enumerate(page_ids):
-        with meter.stage("render"):
-            first = [reset(env, meter, page_id=page_id, max_steps=max_steps) for _ in range(k)]
-        reference = first[0].screenshot
-        for observation in first:
-            same_page = observation.page_id == page_id
-            if not (same_page and np.array_equal(observation.screenshot, reference)):
-                raise VclibError(
-                    f"The episodes of a group must share one page: {page_id} was asked for, "
-                    f"{observation.page_id} came, or its screenshot differs between resets. "
-                    "Check that the environment renders the same page to the same pixels."
-                )
-            episode = Episode(page_id, observation.difficulty, group, reference)
-            seats.append(_Seat(episode, observation.session_id, generators[len(seats)]))
-    return seats
+@dataclass
+class _Game:
+    """Who plays, where, how, and what is measured: all that a turn needs."""
 
+    policy: Policy
+    env: Any
+    settings: EpisodeSettings
+    meter: Meter
+    overlap: bool
 
-def _developer_turn(
-    policy: Policy,
-    env: Any,
-    live: list[_Seat],
-    settings: EpisodeSettings,
-    meter: Meter,
-    step: int,
-) -> None:
-    messages = [_developer_prompt(seat.episode) for seat in live]
-    samples = _draw(policy, live, messages, settings.developer_adapter, settings.developer, meter)
-    drafts = [prompts.answer_of(s.text) for s in samples]
-    with meter.stage("render"):
-        observations = _step(env, live, drafts, settings.max_steps - step, meter)
-    for seat, drawn, draft, observation in zip(live, samples, drafts, observations, strict=True):
-        seat.done = observation.done
-        seat.episode.turns.append(
-            Turn(
-                "developer",
-                drawn,
-                draft,
-                reward=float(observation.reward),
-                rewards=observation.metadata["rewards"],
-                render=observation.render_full,
-            )
-        )
+    def open(
+        self, page_ids: Sequence[str], k: int, generators: Sequence[torch.Generator]
+    ) -> list[_Seat]:
+        seats: list[_Seat] = []
+        for group, page_id in enumerate(page_ids):
+            asked = {"page_id": page_id, "max_steps": self.settings.max_steps}
+            with self.meter.stage("render"):
+                first = [reset(self.env, self.meter, **asked) for _ in range(k)]
+            reference = first[0].screenshot
+            for seen in first:
+                if seen.page_id != page_id or not np.array_equal(seen.screenshot, reference):
+                    raise VclibError(
+                        f"The episodes of a group must share one page: {page_id} was asked for, "
+                        f"{seen.page_id} came, or its screenshot differs between resets. "
+                        "Check that the environment renders the same page to the same pixels."
+                    )
+                episode = Episode(page_id, seen.difficulty, group, reference)
+                seats.append(_Seat(episode, seen.session_id, generators[len(seats)]))
+        return seats
 
+    def developer_turn(self, live: list[_Seat], steps_left: int) -> None:
+        how, adapter = self.settings.developer, self.settings.developer_adapter
+        messages = [_developer_prompt(seat.episode) for seat in live]
+        with ThreadPoolExecutor(RENDERS_AT_ONCE) as pool:
+            early: dict[int, Future] = {}
 
-def _critic_turn(
-    policy: Policy,
-    live: list[_Seat],
-    settings: EpisodeSettings,
-    meter: Meter,
-) -> None:
-    messages = [_critic_prompt(seat.episode) for seat in live]
-    samples = _draw(policy, live, messages, settings.critic_adapter, settings.critic, meter)
-    for seat, drawn in zip(live, samples, strict=True):
-        seat.episode.turns.append(Turn("critic", drawn, prompts.answer_of(drawn.text)))
-        seat.done = prompts.is_done(drawn.text)
+            def render(row: int, text: str) -> None:
+                draft, session_id = prompts.answer_of(text), live[row].session_id
+                early[row] = pool.submit(self.env.step, draft, session_id)
 
+            samples = self.draw(live, messages, adapter, how, render if self.overlap else None)
+            drafts = [prompts.answer_of(s.text) for s in samples]
+            with self.meter.stage("render"):
+                observations = self.step(live, drafts, steps_left, early)
+        for seat, drawn, draft, seen in zip(live, samples, drafts, observations, strict=True):
+            seat.done = seen.done
+            turn = Turn("developer", drawn, draft, float(seen.reward), seen.metadata["rewards"])
+            turn.render = seen.render_full
+            seat.episode.turns.append(turn)
 
-def _draw(
-    policy: Policy,
-    live: list[_Seat],
-    messages: list[prompts.Messages],
-    adapter: str | None,
-    settings: SamplingSettings,
-    meter: Meter,
-) -> list[Sample]:
-    """One generation for each seat, in one batch, each with its own luck."""
-    with meter.stage("sample"):
-        encoded = [policy.encode(message) for message in messages]
-        luck = [seat.generator for seat in live]
-        samples = sample(policy, encoded, adapter, settings, luck)
-        meter.tokens += sum(len(s.completion_ids) for s in samples)
-    return samples
+    def critic_turn(self, live: list[_Seat]) -> None:
+        messages = [_critic_prompt(seat.episode) for seat in live]
+        samples = self.draw(live, messages, self.settings.critic_adapter, self.settings.critic)
+        for seat, drawn in zip(live, samples, strict=True):
+            seat.episode.turns.append(Turn("critic", drawn, prompts.answer_of(drawn.text)))
+            seat.done = prompts.is_done(drawn.text)
+
+    def draw(
+        self,
+        live: list[_Seat],
+        messages: list[prompts.Messages],
+        adapter: str | None,
+        settings: SamplingSettings,
+        on_end: Callable[[int, str], None] | None = None,
+    ) -> list[Sample]:
+        """One generation for each seat, in one batch, each with its own luck."""
+        with self.meter.stage("sample"):
+            encoded = [self.policy.encode(message) for message in messages]
+            luck = [seat.generator for seat in live]
+            samples = sample(self.policy, encoded, adapter, settings, luck, on_end)
+            self.meter.tokens += sum(len(s.completion_ids) for s in samples)
+        return samples
+
+    def step(
+        self, live: list[_Seat], drafts: list[str], steps_left: int, early: dict[int, Future]
+    ) -> list[Any]:
+        """An observation for each seat; those of `early` are on their way."""
+        late = [row for row in range(len(live)) if row not in early]
+        try:
+            rest = self.env.step_many([(drafts[row], live[row].session_id) for row in late])
+            seen = dict(zip(late, rest, strict=True))
+            return [seen[row] if row in seen else early[row].result() for row in range(len(live))]
+        except FAULTS:
+            self.meter.faults += 1
+        # Some sessions may have taken the step before the fault. Fresh ones cannot step twice, and
+        # a reward depends on the page and the draft alone.
+        for seat in live:
+            self.give_up(seat)
+            fresh = self.env.reset(page_id=seat.episode.page_id, max_steps=steps_left)
+            seat.session_id = fresh.session_id
+        return self.env.step_many(list(zip(drafts, (s.session_id for s in live), strict=True)))
+
+    def give_up(self, seat: _Seat) -> None:
+        with suppress(*FAULTS):
+            self.env.close_session(seat.session_id)
 
 
 def _developer_prompt(episode: Episode) -> prompts.Messages:
@@ -289,15 +246,3 @@ def reset(env: Any, meter: Meter, **arguments: Any) -> Any:
     except FAULTS:
         meter.faults += 1
         return env.reset(**arguments)
-
-
-def _step(env: Any, live: list[_Seat], drafts: list[str], steps_left: int, meter: Meter) -> list:
-    try:
-        return env.step_many(list(zip(drafts, (s.session_id for s in live), strict=True)))
-    except FAULTS:
-        meter.faults += 1
-    # Some sessions may have taken the step before the fault. Fresh ones cannot step twice, and
-    # a reward depends on the page and the draft alone.
-    for seat in live:
-        seat.session_id = env.reset(page_id=seat.episode.page_id, max_steps=steps_left).session_id
-    return env.step_many(list(zip(drafts, (s.session_id for s in live), strict=True)))

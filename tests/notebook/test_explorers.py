@@ -1,0 +1,50 @@
+"""The credit explorer without a browser: state in, the library's numbers and a picture out."""
+
+import base64
+
+import pytest
+
+from vclib.notebook.explorers import CreditExplorer, credit_of, credit_tables
+from vclib.rl.returns import VARIANTS, compute_step_returns, grpo_advantages
+
+REWARDS = [[0.2, 0.5, 0.9], [0.6], [0.4, 0.3]]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_it_shows_the_numbers_of_the_library(variant):
+    explorer = CreditExplorer(REWARDS, lambda_shaped=0.5)
+    explorer.variant.value = variant
+    returns = [compute_step_returns(row, 0.5) for row in REWARDS]
+    assert explorer.credit["return"] == returns
+    assert explorer.credit["advantage"] == grpo_advantages(returns, variant).values
+
+
+def test_moving_a_reward_changes_that_draft_alone_and_the_picture():
+    explorer = CreditExplorer(REWARDS)
+    before = explorer.image.value
+    explorer.episode.value, explorer.draft.value = 3, 2
+    assert explorer.reward.value == 0.3
+    explorer.reward.value = 0.8
+    assert explorer.rewards == [[0.2, 0.5, 0.9], [0.6], [0.4, 0.8]]
+    assert explorer.image.value != before
+    assert REWARDS[2] == [0.4, 0.3]
+
+
+def test_an_episode_with_fewer_drafts_pulls_the_choice_of_draft_back():
+    explorer = CreditExplorer(REWARDS)
+    explorer.draft.value = 3
+    explorer.episode.value = 2
+    assert (explorer.draft.value, explorer.reward.value) == (1, 0.6)
+    assert explorer.rewards == REWARDS
+
+
+def test_a_stored_notebook_holds_its_picture():
+    bundle = CreditExplorer(REWARDS)._repr_mimebundle_()
+    assert bundle["text/plain"] == "<credit explorer>"
+    assert base64.b64decode(bundle["image/png"]).startswith(b"\x89PNG")
+
+
+def test_the_tables_hold_a_number_for_every_draft_and_nothing_where_there_is_none():
+    figure = credit_tables(credit_of(REWARDS, 0.2, "flat"), marked=(0, 1))
+    for axes in figure.axes:
+        assert len(axes.texts) == sum(map(len, REWARDS))

@@ -1,0 +1,130 @@
+"""Numbers that answer the mouse: change a reward or a rule, and see what every turn is credited."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import ipywidgets
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from vclib.rl import figures
+from vclib.rl.returns import VARIANTS, compute_step_returns, grpo_advantages
+
+Table = list[list[float]]
+COLUMN = 0.62
+ROW = 0.3
+"""Inches of one number in a table of credit."""
+
+
+def credit_of(rewards: Table, lambda_shaped: float, variant: str) -> dict[str, Table]:
+    """Rewards, returns and advantages of a group, each a list per episode, one number a draft."""
+    returns = [compute_step_returns(row, lambda_shaped) for row in rewards]
+    compared = grpo_advantages(returns, variant)  # type: ignore[arg-type]  # raises if unknown
+    return {"reward": rewards, "return": returns, "advantage": compared.values}
+
+
+def credit_tables(
+    tables: dict[str, Table],
+    *,
+    marked: tuple[int, int] | None = None,
+    figure: Figure | None = None,
+) -> Figure:
+    """Panels side by side, a row an episode and a column a draft; `marked` is (row, column).
+
+    Rewards and returns share a scale of 0 to 1, advantages are shown around 0.
+    """
+    rows = max(len(table) for table in tables.values())
+    columns = max(len(row) for table in tables.values() for row in table)
+    size = (1.2 + len(tables) * (0.4 + columns * COLUMN), 0.9 + rows * ROW)
+    with rc_context(figures.STYLE | {"axes.grid": False}):
+        figure = figure or Figure()
+        figure.set_size_inches(size)
+        figure.set_layout_engine("constrained")
+        panels = figure.subplots(1, len(tables), sharey=True, squeeze=False)[0]
+        for axes, (name, table) in zip(panels, tables.items(), strict=True):
+            _draw_table(axes, table, columns, signed="advantage" in name)
+            axes.set(title=name, xlabel="draft")
+            if marked:
+                corner = (marked[1] - 0.5, marked[0] - 0.5)
+                axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=figures.INK, lw=2))
+        panels[0].set_ylabel("episode")
+    return figure
+
+
+def _draw_table(axes: Axes, table: Table, columns: int, *, signed: bool) -> None:
+    filled = np.full((len(table), columns), np.nan)
+    for row, values in enumerate(table):
+        filled[row, : len(values)] = values
+    limit = max(1.0, float(np.nanmax(np.abs(filled)))) if signed else 1.0
+    colours, low = ("PuOr", -limit) if signed else ("Blues", 0.0)
+    # Pale enough that dark ink is read on every cell.
+    axes.imshow(filled, cmap=colours, vmin=low, vmax=limit, aspect="auto", alpha=0.45)
+    for (row, column), value in np.ndenumerate(filled):
+        if not np.isnan(value):
+            text = f"{value:+.2f}" if signed else f"{value:.2f}"
+            axes.text(column, row, text, ha="center", va="center", size=8)
+    axes.set_xticks(range(columns), [str(draft + 1) for draft in range(columns)])
+    axes.set_yticks(range(len(table)), [str(episode + 1) for episode in range(len(table))])
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+
+
+class CreditExplorer(ipywidgets.VBox):
+    """A group of episodes whose rewards, λ and rule can be changed: what is each turn credited?
+
+    `rewards` holds a list per episode, the reward of each draft in [0, 1]; the lengths may differ.
+    Pick an episode and a draft, and move its reward.
+    """
+
+    def __init__(self, rewards: Sequence[Sequence[float]], lambda_shaped: float = 0.2):
+        self.rewards: Table = [list(map(float, row)) for row in rewards]
+        wide = {"style": {"description_width": "70px"}}
+        self.lambda_shaped = ipywidgets.FloatSlider(
+            lambda_shaped, min=0, max=2, step=0.05, description="λ", **wide
+        )
+        self.variant = ipywidgets.ToggleButtons(options=VARIANTS, description="rule", **wide)
+        self.episode = ipywidgets.BoundedIntText(
+            1, min=1, max=len(self.rewards), description="episode", **wide
+        )
+        self.draft = ipywidgets.BoundedIntText(1, min=1, max=1, description="draft", **wide)
+        self.reward = ipywidgets.FloatSlider(
+            0, min=0, max=1, step=0.01, description="its reward", **wide
+        )
+        self.image = ipywidgets.Image(format="png")
+        self._pick()
+        for control in (self.episode, self.draft):
+            control.observe(self._pick, names="value")
+        for control in (self.lambda_shaped, self.variant):
+            control.observe(self._draw, names="value")
+        self.reward.observe(self._set_reward, names="value")
+        picking = ipywidgets.HBox([self.episode, self.draft, self.reward])
+        super().__init__([self.lambda_shaped, self.variant, picking, self.image])
+
+    @property
+    def credit(self) -> dict[str, Table]:
+        """The numbers that are shown: reward, return and advantage of every turn."""
+        return credit_of(self.rewards, self.lambda_shaped.value, self.variant.value)
+
+    def _pick(self, change: Any = None) -> None:
+        self.draft.max = len(self.rewards[self.episode.value - 1])
+        self.reward.value = self.rewards[self.episode.value - 1][self.draft.value - 1]
+        self._draw()
+
+    def _set_reward(self, change: Any = None) -> None:
+        self.rewards[self.episode.value - 1][self.draft.value - 1] = self.reward.value
+        self._draw()
+
+    def _draw(self, change: Any = None) -> None:
+        marked = (self.episode.value - 1, self.draft.value - 1)
+        self.image.value = figures.png(credit_tables(self.credit, marked=marked))
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        fallback = base64.b64encode(self.image.value).decode()
+        return {**bundle, "text/plain": "<credit explorer>", "image/png": fallback}

@@ -1,13 +1,20 @@
 import re
+from html import unescape
 from importlib.util import find_spec
+from itertools import combinations
 
 import pytest
 
 from vclib.env.errors import BadArguments
+from vclib.env.markup import read_markup
 from vclib.env.pages import WebSightPages, load_pages
 from vclib.env.synth import DIFFICULTIES, SPLITS
 
 PLACES = [(split, difficulty) for split in SPLITS for difficulty in DIFFICULTIES]
+OUTSIDE = re.compile(
+    r"(?i)\b(https?|wss?|ftp|file|data|javascript):|url\(|image-set\(|@import|@font-face|\bsrc(set)?\s*="
+    r"|\baction\s*=|\bon\w+\s*=|<(script|link|base|iframe|frame|object|embed|img|video|audio)\b"
+)
 
 
 @pytest.fixture
@@ -19,6 +26,18 @@ def folder(tmp_path):
         (tmp_path / name).write_text(f"<!doctype html><h1>{n}</h1>" + "<p>text</p>" * n)
     (tmp_path / "notes.txt").write_text("not a page")
     return tmp_path
+
+
+def distinct_web_pages(split, difficulty):
+    pages = pages_of(load_pages("web"), split, difficulty, 100)
+    return list({page.id: page for page in pages}.values())
+
+
+def runs_of_four(html):
+    """Every four words that follow one another in the text of a page, without its markup."""
+    text = unescape(re.sub(r"(?is)<style.*?</style>|<[^>]*>", " ", html))
+    words = re.findall(r"\w+", text.casefold())
+    return {tuple(words[i : i + 4]) for i in range(len(words) - 3)}
 
 
 def pages_of(page_set, split, difficulty, count):
@@ -62,12 +81,34 @@ def test_a_finite_set_wraps_and_a_generated_one_does_not_end():
 
 
 @pytest.mark.parametrize(("split", "difficulty"), PLACES)
-def test_web_pages_are_whole_documents_that_ask_for_nothing_outside(split, difficulty):
-    pages = {page.id: page for page in pages_of(load_pages("web"), split, difficulty, 100)}
-    assert len(pages) >= 2
-    for page in pages.values():
-        assert page.html.startswith("<!doctype html>") and page.html.endswith("</html>\n"), page.id
-        assert not re.search(r"https?:|url\(|src=|<script|<link|@import", page.html), page.id
+def test_ten_web_pages_or_more_stand_in_every_place(split, difficulty):
+    assert len(distinct_web_pages(split, difficulty)) >= 10
+
+
+@pytest.mark.parametrize(("split", "difficulty"), PLACES)
+def test_web_pages_are_whole_and_faultless_documents(split, difficulty):
+    for page in distinct_web_pages(split, difficulty):
+        markup = read_markup(page.html)
+        assert (markup.format, markup.validity) == (1, 1), page.id
+        ids = re.findall(r"""\sid\s*=\s*["']?([^\s"'>]+)""", page.html)
+        assert len(ids) == len(set(ids)), page.id
+        assert set(re.findall(r"""\sfor\s*=\s*["']?([^\s"'>]+)""", page.html)) <= set(ids), page.id
+
+
+@pytest.mark.parametrize(("split", "difficulty"), PLACES)
+def test_web_pages_ask_for_nothing_outside_and_run_nothing(split, difficulty):
+    for page in distinct_web_pages(split, difficulty):
+        asked = OUTSIDE.search(page.html)
+        assert asked is None, f"{page.id}: {asked[0]}"
+        assert set(re.findall(r"""href=["']?([^"'\s>]+)""", page.html)) <= {"#"}, page.id
+
+
+def test_no_two_web_pages_share_more_than_a_tenth_of_their_words_in_runs_of_four():
+    pages = [page for place in PLACES for page in distinct_web_pages(*place)]
+    runs = {page.id: runs_of_four(page.html) for page in pages}
+    for one, other in combinations(runs, 2):
+        shared = runs[one] & runs[other]
+        assert len(shared) <= 0.1 * min(len(runs[one]), len(runs[other])), (one, other, shared)
 
 
 @pytest.mark.parametrize(

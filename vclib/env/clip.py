@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+from huggingface_hub import try_to_load_from_cache
+
+from vclib.env.look import Embed
 
 CLIP = "openai/clip-vit-base-patch32"
 
 
-def load_clip(name_or_path: str = CLIP) -> Callable[[np.ndarray], np.ndarray] | None:
+def load_clip(name_or_path: str = CLIP) -> Embed | None:
     """A function from pixels (uint8 [H, W, 3]) to an embedding [512], or None without weights.
 
     Looks for the weights on this machine alone and downloads nothing. Radford et al. 2021.
     """
+    folder = Path(name_or_path)
+    if not folder.is_dir():
+        cached = try_to_load_from_cache(name_or_path, "config.json")
+        if not isinstance(cached, str):
+            return None
+        folder = Path(cached).parent
     # Imported here because the environment must run, and start fast, without torch.
     import torch
     from transformers import CLIPImageProcessor, CLIPVisionModelWithProjection
 
     try:
-        processor = CLIPImageProcessor.from_pretrained(name_or_path, local_files_only=True)
-        model = CLIPVisionModelWithProjection.from_pretrained(name_or_path, local_files_only=True)
+        processor = CLIPImageProcessor.from_pretrained(folder, local_files_only=True)
+        model = CLIPVisionModelWithProjection.from_pretrained(folder, local_files_only=True)
     except OSError:
         return None
     model.eval()

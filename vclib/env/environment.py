@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from numbers import Integral
-from typing import Any
+from typing import Any, Literal
 
 from vclib.env.browser import Render, Renderer
+from vclib.env.clip import load_clip
 from vclib.env.errors import BadArguments, EnvironmentFault, TooLarge
+from vclib.env.look import Embed
 from vclib.env.observation import Observation, shrink
 from vclib.env.pages import MIXED, Page, PageSet, load_pages, one_of
 from vclib.env.reward import Breakdown, Reference, score
@@ -33,8 +35,10 @@ class WebPageEnv:
 
     pages: a page set or its name; split: `train` or `heldout`, for pages that are not asked for by
     id; renderer: one to share, else the environment makes its own and closes it; max_steps: steps
-    per episode; max_sessions: episodes in progress; idle_seconds: after which one is given up.
-    Every error is an EnvError that says what to do.
+    per episode; max_sessions: episodes in progress; idle_seconds: after which one is given up;
+    clip: an image embedding for that part of the reward, or None to leave it out. By default it is
+    CLIP's if its weights are on this machine, but none on `blocks` pages, whose rewards are thus
+    the same everywhere. Every error is an EnvError that says what to do.
     """
 
     def __init__(
@@ -46,8 +50,12 @@ class WebPageEnv:
         max_steps: int = 5,
         max_sessions: int = 4096,
         idle_seconds: float = 3600,
+        clip: Embed | Literal["cached"] | None = "cached",
     ):
         self.pages = load_pages(pages) if isinstance(pages, str) else pages
+        if clip == "cached":
+            clip = None if self.pages.name == "blocks" else load_clip()
+        self.clip = clip
         one_of("split", split, SPLITS)
         width, height = self.pages.viewport
         if renderer is not None and (renderer.width, renderer.height) != (width, height):
@@ -95,7 +103,9 @@ class WebPageEnv:
             taken = [sessions[session_id] for _, session_id in actions]
             renders = self._render([html for html, _ in actions])
             references = [self._reference(session.page) for session in taken]
-            scores = [score(*sides) for sides in zip(references, renders, strict=True)]
+            scores = [
+                score(*sides, clip=self.clip) for sides in zip(references, renders, strict=True)
+            ]
             return [
                 self._take_step(*step)
                 for step in zip(taken, references, renders, scores, strict=True)

@@ -60,7 +60,7 @@ def test_the_page_itself_scores_one_and_an_empty_page_nothing(env):
     assert env.step("<!doctype html><body></body>", session).reward == 0
 
 
-def test_every_web_page_fits_its_viewport_and_scores_one_against_itself():
+def test_every_web_page_fills_its_viewport_and_scores_one_against_itself():
     page_set = load_pages("web")
     ids = {
         page_set.at(split, difficulty, index).id
@@ -73,7 +73,7 @@ def test_every_web_page_fits_its_viewport_and_scores_one_against_itself():
         seen = env.step_many([(html_of(r.page_id), r.session_id) for r in resets])
     for observation in seen:
         assert observation.metadata["error"] is None and not observation.metadata["blocked"]
-        assert observation.metadata["page_height"] == 480, observation.page_id
+        assert 480 <= observation.metadata["page_height"] <= 900, observation.page_id
         assert observation.reward == 1, observation.page_id
         assert observation.render_full.shape == (480, 640, 3)
         assert observation.render_low.shape == (384, 512, 3)

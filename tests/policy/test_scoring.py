@@ -27,30 +27,58 @@ def score(policy, samples, agent="developer", temperature=T, **options):
         return sequence_logprobs(policy, samples, agent, temperature=temperature, **options)
 
 
-def plain_logprobs(policy, item, temperature=T, **changed):
-    """The slow and sure way: the whole model on one row as the processor makes it."""
-    ids = torch.cat([item.prompt.input_ids, item.completion_ids])[None]
-    types = torch.nn.functional.pad(item.prompt.mm_token_type_ids, (0, len(item.completion_ids)))
-    inputs = {
-        "pixel_values": item.prompt.pixel_values,
-        "image_grid_thw": item.prompt.image_grid_thw,
-        "mm_token_type_ids": types[None],
-        **changed,
-    }
-    logits = policy.model(input_ids=ids, **inputs).logits[0, len(item.prompt) - 1 : -1]
-    logits[:, policy.suppressed_ids] = float("-inf")
-    scores = torch.log_softmax(logits / temperature, dim=-1)
-    return scores.gather(-1, item.completion_ids[:, None])[:, 0]
-
-
+@pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("agent", [*AGENTS, None])
-def test_a_batch_scores_as_each_sample_alone_and_as_the_plain_model(policy, drawn, agent):
-    logprobs, mask = score(policy, drawn, agent)
+def test_a_batch_scores_as_each_sample_alone_and_as_the_plain_model(
+    policy, drawn, plain_logprobs, agent, checkpointing
+):
+    """One to three pictures of different sizes, both kinds of layer, adapters on and off."""
+    assert [len(item.prompt.images) for item in drawn] == [1, 1, 2, 3]
+    assert len({len(item.prompt) + len(item.completion_ids) for item in drawn}) == 4
+    logprobs, mask = score(policy, drawn, agent, checkpointing=checkpointing)
     for row, kept, item in zip(logprobs, mask, drawn, strict=True):
-        alone, _ = score(policy, [item], agent)
+        alone, _ = score(policy, [item], agent, checkpointing=checkpointing)
         assert torch.allclose(row[kept], alone[0], atol=1e-4)
         with torch.no_grad(), policy.acting(agent):
             assert torch.allclose(row[kept], plain_logprobs(policy, item), atol=1e-4)
+
+
+def test_the_gradient_of_a_batch_is_the_sum_of_the_plain_models(policy, drawn, plain_logprobs):
+    found = gradients(policy, drawn, "critic", checkpointing=True)
+    policy.model.zero_grad(set_to_none=True)
+    with policy.acting("critic"):
+        for item in drawn:
+            plain_logprobs(policy, item).sum().backward()
+    for grad, parameter in zip(found, policy.adapter_parameters("critic").values(), strict=True):
+        assert parameter.grad.abs().max() > 0
+        assert (grad - parameter.grad).norm() < 1e-4 * parameter.grad.norm()
+
+
+def test_layouts_that_corrupt_linear_attention_would_be_noticed(policy, drawn):
+    """What scoring must never do, done on purpose: each misses by more than scoring may."""
+    one, other = (
+        torch.cat([item.prompt.input_ids, item.completion_ids]) for item in text_only(policy)
+    )
+    pads = torch.full((8,), policy.pad_id)
+    keep, drop = torch.ones_like(one), torch.zeros_like(pads)
+    half = len(one) // 2
+    gap = torch.cat([one[:half], pads, one[half:]])
+    layouts = {
+        "padding without its mask": (torch.cat([pads, one]), None),
+        "a masked gap": (gap, torch.cat([keep[:half], drop, keep[half:]])),
+        "two samples in a row": (torch.cat([other, one]), None),
+    }
+    right = next_logprobs(policy, one, None, None)[-5:]
+    padded = torch.cat([pads, one]), torch.cat([drop, keep])
+    positions = torch.cat([drop, torch.arange(len(one))])
+    assert torch.allclose(next_logprobs(policy, *padded, positions)[-5:], right, atol=1e-4)
+    for name, (ids, mask) in layouts.items():
+        # Positions are those of the sample alone, so that the layout is all that is wrong.
+        positions = torch.arange(len(ids)) - (len(ids) - len(one))
+        if name == "a masked gap":
+            positions = torch.cat([torch.arange(half), drop, torch.arange(half, len(one))])
+        wrong = next_logprobs(policy, ids, mask, positions.clamp(min=0))[-5:]
+        assert (wrong - right).abs().max() > 5e-4, name
 
 
 def test_the_mask_covers_the_completions_and_the_rest_is_zero(policy, drawn):
@@ -78,13 +106,34 @@ def test_the_pictures_matter(policy, drawn, encoded):
     assert (right - blind).abs().max() > 1e-3
 
 
+def text_only(policy):
+    """Two samples without pictures, of different lengths."""
+    asked = [[{"role": "user", "content": text}] for text in ("Write a page " * 6, "Say DONE.")]
+    settings = SamplingSettings(6, T)
+    return sample(policy, [policy.encode(each) for each in asked], None, settings)
+
+
+@torch.no_grad()
+def next_logprobs(policy, ids, mask, positions):
+    """log pi of each id of one row after those before it, by the plain language model, [T - 1]."""
+    with policy.acting("developer"):
+        hidden = policy.base.model.language_model(
+            input_ids=ids[None],
+            attention_mask=None if mask is None else mask[None],
+            position_ids=None if positions is None else positions.expand(3, 1, -1),
+            use_cache=False,
+        ).last_hidden_state[0, :-1]
+        scores = torch.log_softmax(policy.base.lm_head(hidden), dim=-1)
+    return scores.gather(-1, ids[1:, None])[:, 0]
+
+
 def image_of(encoded):
     """A picture of the size of the first prompt's."""
     _, rows, columns = encoded[0].image_grid_thw[0].tolist()
     return np.zeros((rows * 16, columns * 16, 3), np.uint8)
 
 
-def test_token_types_of_zero_would_be_silently_wrong(policy, drawn):
+def test_token_types_of_zero_would_be_silently_wrong(policy, drawn, plain_logprobs):
     item = drawn[2]
     right, _ = score(policy, [item])
     with torch.no_grad(), policy.acting("developer"):
@@ -96,10 +145,10 @@ def test_token_types_of_zero_would_be_silently_wrong(policy, drawn):
     assert torch.allclose(score(policy, [replace(item, prompt=prompt)])[0][0], wrong, atol=1e-4)
 
 
-def test_logits_are_divided_by_the_temperature(policy, drawn):
+def test_logits_are_divided_by_the_temperature(policy, drawn, plain_logprobs):
     at, _ = score(policy, drawn[:1], temperature=2.0)
     with torch.no_grad(), policy.acting("developer"):
-        assert torch.allclose(at[0], plain_logprobs(policy, drawn[0], 2.0), atol=1e-4)
+        assert torch.allclose(at[0], plain_logprobs(policy, drawn[0], temperature=2.0), atol=1e-4)
     assert (at - score(policy, drawn[:1], temperature=1.0)[0]).abs().max() > 1e-2
 
 

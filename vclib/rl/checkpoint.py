@@ -28,7 +28,7 @@ import torch
 from vclib.errors import VclibError
 from vclib.policy.model import Policy
 from vclib.rl.profiles import TrainSettings
-from vclib.rl.runlog import replace_text
+from vclib.rl.runlog import TRAIN_LOG, replace_bytes, replace_text
 
 MANIFEST = "MANIFEST.json"
 STATE = "state.json"
@@ -73,8 +73,8 @@ def save(
         temporary.mkdir()
         policy.save_adapters(temporary / "adapters")
         states = {agent: optimizer.state_dict() for agent, optimizer in optimizers.items()}
-        _write_tensors(temporary / "optimizers.pt", states)
-        _write_tensors(temporary / "rng.pt", rng_states())
+        replace_tensors(temporary / "optimizers.pt", states)
+        replace_tensors(temporary / "rng.pt", rng_states())
         replace_text(temporary / STATE, json.dumps(state, indent=2) + "\n")
         replace_text(temporary / MANIFEST, json.dumps(_manifest(temporary), indent=2) + "\n")
         _flush(temporary)
@@ -121,7 +121,7 @@ def find(path: Path) -> Path:
     if found is None:
         raise VclibError(
             f"No whole checkpoint in {path}; expected a checkpoint (…/update-000050) or the "
-            "folder of a run."
+            "folder of a run. One that ended before its first checkpoint can only be begun again."
         )
     return found
 
@@ -142,6 +142,33 @@ def damage(path: Path) -> str | None:
 def read_state(path: Path) -> dict[str, Any]:
     """`state.json` of a checkpoint."""
     return json.loads((path / STATE).read_text())
+
+
+def look_up(settings: TrainSettings) -> tuple[dict[str, Any] | None, Path | None]:
+    """State and path of the checkpoint that the settings resume from, if they do."""
+    if not settings.resume_from:
+        return None, None
+    path = find(Path(settings.resume_from))
+    state = read_state(path)
+    check_settings(state, settings)
+    return state, path
+
+
+def refuse_used_folders(settings: TrainSettings) -> None:
+    """Raise `VclibError` where a new run would mix its files with those of another."""
+    if settings.resume_from or settings.overwrite:
+        return
+    holds_run = {
+        settings.run_folder: (settings.run_folder / TRAIN_LOG).exists(),
+        settings.checkpoint_folder: any(settings.checkpoint_folder.glob("update-*")),
+    }
+    for folder, used in holds_run.items():
+        if used:
+            raise VclibError(
+                f"{folder} already holds a run. Give this one another name (--run-name) or "
+                "another checkpoint folder, go on with that one (--resume-from "
+                f"{folder}), or overwrite it."
+            )
 
 
 def restore(
@@ -179,6 +206,14 @@ def check_settings(state: Mapping[str, Any], settings: TrainSettings) -> None:
         )
 
 
+def replace_tensors(path: Path, value: Any) -> None:
+    """Write tensors and plain values to a file, whole or not at all."""
+    # Through memory: torch.save hides a full disk behind an error of its own.
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    replace_bytes(path, buffer.getvalue())
+
+
 def rng_states() -> dict[str, Any]:
     """States of Python's, NumPy's and torch's generators, as tensors and plain values."""
     name, keys, *rest = np.random.get_state(legacy=True)
@@ -199,13 +234,6 @@ def set_rng_states(states: Mapping[str, Any]) -> None:
     torch.set_rng_state(states["torch"])
     if states["cuda"] and len(states["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(states["cuda"])
-
-
-def _write_tensors(path: Path, value: Any) -> None:
-    # Through memory: torch.save hides a full disk behind an error of its own.
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    path.write_bytes(buffer.getvalue())
 
 
 def _manifest(folder: Path) -> dict[str, tuple[int, str]]:

@@ -124,9 +124,14 @@ def package_versions() -> dict[str, str | None]:
 
 def replace_text(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
+    replace_bytes(path, text.encode())
+
+
+def replace_bytes(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all: under another name, flushed to the disk, and renamed."""
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8", newline="") as file:
-        file.write(text)
+    with temporary.open("wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)

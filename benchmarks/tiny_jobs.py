@@ -56,6 +56,7 @@ def measure(policy: Policy, renderer: Renderer, count: int, temperature: float) 
     pages = [draw_page("heldout", DIFFICULTIES[i % 3], i) for i in range(count)]
     drafts = [demos.write(page, demos.choose(demos.WRITERS, rng), rng) for page in pages]
     drafts[::5] = pages[::5]
+    layouts = [demos.write(page, "careful", rng) for page in pages]
     renders = renderer.render_many([to_html(page) for page in pages])
     references = [Reference(render) for render in renders]
     draft_renders = renderer.render_many([to_html(draft) for draft in drafts])
@@ -80,13 +81,14 @@ def measure(policy: Policy, renderer: Renderer, count: int, temperature: float) 
 
     figures: dict[str, Any] = {"model": "vc-tiny", "pages": count, "temperature": temperature}
     careful = [
-        Example("write", [r.pixels], prompts.developer_first(r.pixels), to_html(page))
-        for page, r in zip(pages, renders, strict=True)
+        Example("write", [r.pixels], prompts.developer_first(r.pixels), to_html(layout))
+        for layout, r in zip(layouts, renders, strict=True)
     ]
     with torch.no_grad(), policy.acting(None):
         parts = [careful[start : start + BATCH] for start in range(0, count, BATCH)]
         scores = [answer_loss(policy.base, collate(part, policy.processor)) for part in parts]
     figures["write"] = {
+        "careful_layout": float(rewards([to_html(layout) for layout in layouts]).mean()),
         "token_loss": float(np.mean([loss.item() for loss, _ in scores])),
         "token_accuracy": float(np.mean([accuracy for _, accuracy in scores])),
     }

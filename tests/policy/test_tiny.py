@@ -57,8 +57,9 @@ def test_thinking_is_off_unless_asked_for(tmp_path):
         )
         for thinking in (True, False)
     }
-    assert told[True].endswith("<think>")
-    assert told[False].endswith("<think></think>")
+    asked = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+    assert told[True] == f"{asked}<think>\n"
+    assert told[False] == f"{asked}<think>\n\n</think>\n\n"
 
 
 def test_the_shipped_model_is_a_small_qwen_with_both_kinds_of_layer():

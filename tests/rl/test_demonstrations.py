@@ -22,6 +22,20 @@ def test_carrying_out_every_difference_gives_the_reference():
         assert demos.differences(page, mended) == []
 
 
+@pytest.mark.parametrize("writer", demos.WRITERS)
+def test_no_first_draft_holds_words_below_its_first_row(writer):
+    for page, _, rng in cases(60):
+        draft = demos.write(page, writer, rng)
+        assert not any(cell.words for row in draft.rows[1:] for cell in row.cells)
+
+
+def test_a_careful_first_draft_lacks_nothing_but_those_words():
+    for page, _, rng in cases(60):
+        lines = demos.differences(page, demos.write(page, "careful", rng))
+        assert all(": words " in line for line in lines)
+        assert len(lines) == sum(bool(cell.words) for row in page.rows[1:] for cell in row.cells)
+
+
 def test_a_page_has_no_difference_from_itself_and_the_critique_is_done():
     for page, _, _ in cases(20):
         assert is_done(demos.critique(demos.differences(page, page)))

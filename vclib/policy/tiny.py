@@ -45,17 +45,18 @@ MARKUP = re.compile(
 
 CHAT_TEMPLATE = (
     "{%- for message in messages -%}"
-    "<|im_start|>{{ message.role }}\n"
+    "{{ '<|im_start|>' + message.role + '\\n' }}"
     "{%- if message.content is string -%}{{ message.content }}"
     "{%- else -%}{%- for part in message.content -%}"
-    "{%- if part.type == 'image' -%}<|vision_start|><|image_pad|><|vision_end|>"
+    "{%- if part.type == 'image' -%}{{ '<|vision_start|><|image_pad|><|vision_end|>' }}"
     "{%- elif part.type == 'text' -%}{{ part.text }}{%- endif -%}"
-    "{%- endfor -%}{%- endif -%}<|im_end|>\n"
+    "{%- endfor -%}{%- endif -%}{{ '<|im_end|>\\n' }}"
     "{%- endfor -%}"
-    "{%- if add_generation_prompt -%}<|im_start|>assistant\n"
-    "{%- if enable_thinking is defined and enable_thinking is true -%}<think>\n"
-    "{%- else -%}<think></think>{%- endif -%}{%- endif -%}"
+    "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n<think>\\n' }}"
+    "{%- if enable_thinking is not defined or enable_thinking is false -%}"
+    "{{ '\\n</think>\\n\\n' }}{%- endif -%}{%- endif -%}"
 )
+"""As Qwen3.5's own: newlines are written as expressions, for the tags eat those around them."""
 
 
 def build_tokenizer(corpus: Iterable[str], vocab_size: int = 768) -> Qwen3_5Tokenizer:

@@ -6,6 +6,10 @@ a page that was edited in known ways, or one that the model itself wrote, read b
 As on the real web, the demonstrations are uneven and unmarked: some writers are careful, others
 work in grey, leave words out, stop early, or guess. `WRITERS`, `REVISERS` and `CRITICS` hold the
 shares. Pre-training learns the mixture; reinforcement can then find the careful ones in it.
+
+No writer of a first draft fills in the words below the first row: a draft is a layout, and its
+words come when somebody asks for them. So a Developer alone has a blind spot, and a Critic is of
+use.
 """
 
 from __future__ import annotations
@@ -26,13 +30,12 @@ from vclib.env.synth import (
     random_cell,
 )
 
-WRITERS = {"careful": 0.3, "grey": 0.2, "wordless": 0.2, "short": 0.1, "guessing": 0.2}
+WRITERS = {"careful": 0.3, "grey": 0.25, "wordless": 0.15, "short": 0.1, "guessing": 0.2}
 REVISERS = {"careful": 0.6, "idle": 0.4}
-CRITICS = {"careful": 0.65, "brief": 0.2, "content": 0.05, "guessing": 0.1}
-DRAFTERS = {writer: share for writer, share in WRITERS.items() if writer != "careful"}
+CRITICS = {"careful": 0.6, "brief": 0.3, "content": 0.03, "guessing": 0.07}
 CARELESS_DOCTYPE = 0.35
 """Share of careless pages that begin with a doctype; careful ones nearly always do."""
-MOST_LINES = 5
+MOST_LINES = 6
 DONE = "DONE"
 
 
@@ -42,20 +45,21 @@ def choose(shares: dict[str, float], rng: random.Random) -> str:
 
 
 def write(page: BlockPage, writer: str, rng: random.Random) -> BlockPage:
-    """What a writer of this kind makes of a page."""
-    if writer == "careful":
-        return replace(page, doctype=rng.random() < 0.95)
-    page = replace(page, doctype=rng.random() < CARELESS_DOCTYPE)
+    """The first draft that a writer of this kind makes of a page."""
+    doctype = rng.random() < (0.95 if writer == "careful" else CARELESS_DOCTYPE)
+    page = replace(page, doctype=doctype)
     if writer == "grey":
         grey = rng.choice(("#64748b", "#cbd5e1"))
-        return _map_cells(page, lambda cell: Cell(grey, cell.words))
-    if writer == "wordless":
-        return _map_cells(page, lambda cell: Cell(cell.background, ""))
-    if writer == "short":
-        return replace(page, rows=page.rows[: max(1, len(page.rows) // 2)])
-    if writer == "guessing":
-        return edit(page, rng, 0.3)
-    raise ValueError(f"unknown writer {writer!r}; known: {', '.join(WRITERS)}")
+        page = _map_cells(page, lambda cell: Cell(grey, cell.words))
+    elif writer == "short":
+        page = replace(page, rows=page.rows[: max(1, len(page.rows) // 2)])
+    elif writer == "guessing":
+        page = edit(page, rng, 0.3)
+    elif writer not in WRITERS:
+        raise ValueError(f"unknown writer {writer!r}; known: {', '.join(WRITERS)}")
+    worded = 0 if writer == "wordless" else 1
+    rows = page.rows[:worded] + tuple(_without_words(row) for row in page.rows[worded:])
+    return replace(page, rows=rows)
 
 
 def edit(page: BlockPage, rng: random.Random, rate: float) -> BlockPage:
@@ -189,6 +193,10 @@ def _parse_row(text: str) -> Row:
         if match:
             cells.append(Cell(match[1], "" if match[2].strip() == "none" else match[2].strip()))
     return Row(int(re.sub(r"\D", "", height) or 32), tuple(cells))
+
+
+def _without_words(row: Row) -> Row:
+    return replace(row, cells=tuple(Cell(cell.background, "") for cell in row.cells))
 
 
 def _map_cells(page: BlockPage, change: Callable[[Cell], Cell]) -> BlockPage:

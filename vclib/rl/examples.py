@@ -73,7 +73,7 @@ def plan_example(
         draft = parse_html(html)
     else:
         page = draw(rng)
-        draft = demos.write(page, demos.choose(demos.DRAFTERS, rng), rng)
+        draft = demos.write(page, demos.choose(demos.WRITERS, rng), rng)
         html = to_html(draft)
     assert draft is not None
     lines = demos.differences(page, draft)

@@ -1,0 +1,192 @@
+"""The same short run with one thing changed, three seeds each; runs whatever is missing.
+
+    python benchmarks/ablations.py               # train what data/runs/ablations lacks
+    python benchmarks/ablations.py --list        # what there is and what is missing
+    python benchmarks/ablations.py --table       # the table of what there is
+    python benchmarks/ablations.py --only flat rloo --seeds 0 --minutes 60
+
+Every run has the same number of episodes, the same pages and the same luck; it is evaluated on
+the same held-out pages. Each is committed as it comes, so that the set can be completed later.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+from planted import FAULTS, planted
+
+from vclib.paths import DATA
+from vclib.rl.intervals import Interval, bootstrap, paired_difference
+from vclib.rl.results import Arm, EvalSettings
+
+FOLDER = DATA / "runs" / "ablations"
+BUDGET = {"pages_per_update": 8, "k_rollouts": 8, "episodes_per_phase": 4, "num_phases": 3}
+UPDATES = BUDGET["episodes_per_phase"] * BUDGET["num_phases"]
+PAGES = 120
+REFERENCE = "flat"
+VARIANTS: dict[str, dict[str, Any]] = {
+    "flat": {},
+    "per_turn": {"advantage": "per_turn"},
+    "dr_grpo": {"advantage": "dr_grpo"},
+    "rloo": {"advantage": "rloo"},
+    "lambda-0": {"lambda_shaped": 0.0},
+    "lambda-1": {"lambda_shaped": 1.0},
+    "partner-base": {"partner": "base"},
+    "combined": {"phase": "combined", "episodes": UPDATES},
+    "k-4": {"k_rollouts": 4, "pages_per_update": 16},
+    "k-16": {"k_rollouts": 16, "pages_per_update": 4},
+    **{name: {"fault": name} for name in FAULTS},
+}
+"""What is changed in each; `fault` plants one of `planted.FAULTS`."""
+SEEDS = (0, 1, 2)
+ARMS = [Arm("trained", "critic", "sampled"), Arm("trained", "alone", "sampled")]
+
+
+def main() -> None:
+    """Run, list, or print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
+    parser.add_argument("--minutes", type=float, help="start no run after this many minutes")
+    parser.add_argument("--list", action="store_true", help="what there is and what is missing")
+    parser.add_argument("--table", action="store_true", help="print the table of what there is")
+    parser.add_argument("--one", nargs=2, metavar=("VARIANT", "SEED"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        run(options.one[0], int(options.one[1]))
+        return
+    wanted = [(name, seed) for seed in options.seeds for name in options.only]
+    missing = [pair for pair in wanted if not _finished(*pair)]
+    if options.table:
+        print(table(options.only))
+        return
+    print(f"{len(wanted) - len(missing)} of {len(wanted)} runs are in {FOLDER}")
+    if options.list:
+        print("missing:", *[f"{name}/{seed}" for name, seed in missing] or ["none"])
+        return
+    began = time.monotonic()
+    for number, (name, seed) in enumerate([("base", 0), *missing]):
+        if _finished(name, seed):
+            continue
+        if options.minutes and time.monotonic() - began > options.minutes * 60:
+            print(f"Out of time; {len(missing) - number + 1} runs are left.")
+            return
+        print(f"{number}/{len(missing)} {name} seed {seed}", flush=True)
+        # A process of its own: a planted fault, or a leak, must not reach the next run.
+        subprocess.run([sys.executable, __file__, "--one", name, str(seed)], check=True)
+        print(f"  {_line(name, seed)}, {(time.monotonic() - began) / 60:.0f} min", flush=True)
+
+
+def run(name: str, seed: int) -> None:
+    """Train one variant with one seed, evaluate it, and leave the logs in its folder."""
+    import torch
+
+    from vclib.env.environment import WebPageEnv
+    from vclib.policy.model import Policy
+    from vclib.rl.evaluate import choose_pages, evaluate
+    from vclib.rl.profiles import PROFILES
+    from vclib.rl.results_file import save
+    from vclib.rl.trainer import Trainer
+
+    folder = FOLDER / name / str(seed)
+    changes = dict(VARIANTS.get(name, {}))
+    fault = changes.pop("fault", None)
+    laptop = PROFILES["laptop"].but(
+        seed=seed,
+        output=str(folder.parent),
+        run=folder.name,
+        checkpoint_dir=f"outputs/ablations/{name}-{seed}",
+        overwrite=True,
+        trackers=(),
+        **BUDGET | changes,
+    )
+    torch.set_num_threads(laptop.threads or torch.get_num_threads())
+    if name == "base":
+        policy = Policy.load(laptop.model)
+    else:
+        with planted(fault), Trainer(laptop) as trainer:
+            for update in trainer.run():
+                print(f"  {update.index}/{update.total} {update.mean_terminal_reward:.3f}")
+            policy = trainer.policy
+    settings = EvalSettings(
+        count=PAGES,
+        max_steps=laptop.max_steps,
+        developer_tokens=laptop.developer_tokens,
+        critic_tokens=laptop.critic_tokens,
+        policies=("base" if name == "base" else "trained",),
+        decodings=("sampled",),
+        episodes_per_batch=48,
+    )
+    with WebPageEnv(laptop.pages, split="heldout", max_steps=laptop.max_steps) as env:
+        save(evaluate(policy, env, choose_pages(env.pages, settings), settings), folder / "eval")
+    command = f"python benchmarks/ablations.py --only {name} --seeds {seed}\n"
+    (folder / "commands.txt").write_text(command)
+
+
+def table(names: list[str]) -> str:
+    """A Markdown table: gain over the base, and difference from the reference variant.
+
+    Intervals are bootstrap over pages, each page the mean of its seeds, paired by page.
+    """
+    rows = [
+        "| variant | seeds | reward | gain over base | against `flat` | Critic against alone |",
+        "|---|---|---|---|---|---|",
+    ]
+    base = _rewards("base", [0])
+    flat_seeds = _seeds(REFERENCE)
+    for name in names:
+        if not (seeds := _seeds(name)):
+            continue
+        loop, alone = (_rewards(name, seeds, arm.loop) for arm in ARMS)
+        shared = [seed for seed in seeds if seed in flat_seeds]
+        against = (
+            ""
+            if name == REFERENCE or not shared
+            else _difference(_rewards(name, shared), _rewards(REFERENCE, shared))
+        )
+        gain, critic = _difference(loop, base), _difference(loop, alone)
+        rows.append(
+            f"| `{name}` | {len(seeds)} | {loop.mean():.3f} | {gain} | {against} | {critic} |"
+        )
+    return "\n".join(rows)
+
+
+def _difference(after: np.ndarray, before: np.ndarray) -> str:
+    found = paired_difference(after.tolist(), before.tolist())
+    return f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
+
+
+def _rewards(name: str, seeds: list[int], loop: str = "critic") -> np.ndarray:
+    """Last reward on each page, mean over seeds, [pages]."""
+    rows = []
+    for seed in seeds:
+        content = json.loads((FOLDER / name / str(seed) / "eval" / "eval.json").read_text())
+        arm = next(arm for arm in content["arms"] if arm["loop"] == loop)
+        rows.append([np.mean([r[-1] for r in page["rewards"]]) for page in arm["pages"]])
+    return np.mean(rows, axis=0)
+
+
+def _line(name: str, seed: int) -> str:
+    found: Interval = bootstrap(_rewards(name, [seed]).tolist())
+    return f"{name} seed {seed}: held-out reward {found}"
+
+
+def _seeds(name: str) -> list[int]:
+    return [seed for seed in SEEDS if _finished(name, seed)]
+
+
+def _finished(name: str, seed: int) -> bool:
+    # Written last of all.
+    return (FOLDER / name / str(seed) / "commands.txt").is_file()
+
+
+if __name__ == "__main__":
+    main()

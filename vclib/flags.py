@@ -19,6 +19,7 @@ VERBS = {
     "serve": "offer the environment as a server",
     "pretrain": "make the small model again",
     "figures": "draw the figures of stored runs again",
+    "export": "write trained adapters for others, or push them to the hub",
     "doctor": "check this machine",
 }
 PORT = 8000
@@ -85,7 +86,7 @@ TRAIN_SERVER_PORT (--env-url http://127.0.0.1:PORT), VCLIB_CHROMIUM (the browser
     add("--lambda-shaped", "weight of what a turn still gains, in its return", **REAL)
     add("--learning-rate", "of AdamW", **ABOVE_ZERO)
     add("--temperature", "of sampling and scoring", **ABOVE_ZERO)
-    add("--loss-aggregation", "mean over turns, or over tokens", **one_of("turn", "token"))
+    add("--loss-aggregation", "the loss is a mean over these", **one_of("turn", "token", "limit"))
     add("--epochs-per-batch", "optimizer steps on the same episodes", **COUNT)
     add("--clip-ratio", "bound of the probability ratio, for several epochs", **ABOVE_ZERO)
     add("--kl-beta", "weight of the divergence from the base model", **REAL)
@@ -231,6 +232,23 @@ def figures_flags(parser: argparse.ArgumentParser) -> None:
     add("--output", "", default=Path("docs/figures"), **PATH)
 
 
+def export_flags(parser: argparse.ArgumentParser) -> None:
+    add = Flags(parser)
+    add.about(
+        "Write trained adapters in peft's layout, or merged into a plain model, with a model card.",
+        """examples:
+  python -m vclib export outputs/laptop-1 --merge developer --output outputs/merged
+  python -m vclib export outputs/laptop-1 --push owner/name""",
+    )
+    parser.usage = f"{parser.prog} ADAPTERS [FLAGS]"
+    parser.add_argument("adapters", type=Path, metavar="ADAPTERS", help="a run or a checkpoint")
+    add("--merge", "the agent whose adapter goes into the weights", **one_of("developer", "critic"))
+    add("--output", "a new folder", shown="outputs/export-1, outputs/export-2, ...", **PATH)
+    add("--push", "name on the hub, OWNER/MODEL", **NAME)
+    add("--private", "on the hub, seen by its owner alone", **ON)
+    add("--device", "cpu, cuda, or auto", default="auto", **NAME)
+
+
 def doctor_flags(parser: argparse.ArgumentParser) -> None:
     add = Flags(parser)
     add.about(
@@ -250,6 +268,7 @@ FLAGS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "serve": serve_flags,
     "pretrain": pretrain_flags,
     "figures": figures_flags,
+    "export": export_flags,
     "doctor": doctor_flags,
 }
 

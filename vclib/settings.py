@@ -130,6 +130,19 @@ def find_adapters(path: Path) -> Adapters:
     return Adapters(folder, model, config["r"], config["lora_alpha"], settings)
 
 
+def card_facts(adapters: Adapters) -> dict[str, object]:
+    """How adapters were trained, for a model card; only their rank where the run is not known."""
+    facts: dict[str, object] = {"LoRA rank": adapters.r, "LoRA alpha": adapters.alpha}
+    if adapters.settings:
+        names = (
+            "pages difficulty phase k_rollouts pages_per_update max_steps temperature "
+            "learning_rate advantage loss_aggregation kl_beta seed"
+        )
+        facts["checkpoint"] = adapters.folder.parent.name
+        facts |= {name: getattr(adapters.settings, name) for name in names.split()}
+    return facts
+
+
 def eval_settings(flags: argparse.Namespace, adapters: Adapters | None) -> EvalSettings:
     """The settings of the adapters' run, where it is known, under the flags that were given."""
     base = EvalSettings()

@@ -181,6 +181,39 @@ def run_figures(flags: argparse.Namespace, command: str) -> int:
     return 0
 
 
+def run_export(flags: argparse.Namespace, command: str) -> int:
+    """Write trained adapters for others to a new folder; push it, if asked to."""
+    from vclib import settings as choose
+    from vclib.console import quieten
+    from vclib.policy.export import export, push
+    from vclib.policy.model import LoraSettings, Policy
+
+    adapters = choose.find_adapters(flags.adapters)
+    folder = flags.output or choose.next_free(Path("outputs"), "export")
+    if folder.exists() and any(folder.iterdir()):
+        raise VclibError(f"{folder} is not empty: give another --output.")
+    quieten(adapters.model)
+    policy = Policy.load(
+        adapters.model,
+        lora=LoraSettings(adapters.r, adapters.alpha),
+        device=flags.device,
+        adapters=adapters.folder,
+    )
+    export(
+        policy,
+        folder,
+        base=_in_project(adapters.model),
+        name=flags.push,
+        merge=flags.merge,
+        facts=choose.card_facts(adapters),
+        results=_results_of(flags.adapters, adapters.folder),
+    )
+    print(f"Export: {folder}")
+    if flags.push:
+        print(f"Pushed: {push(folder, flags.push, private=flags.private)}")
+    return 0
+
+
 def run_doctor(flags: argparse.Namespace, command: str) -> int:
     """Check this machine; 1 if something that is needed is missing."""
     from vclib.doctor import examine, line
@@ -205,13 +238,30 @@ def _evaluate(policy: Any, env: Any, settings: Any, folder: Path, about: dict[st
     pages = choose_pages(env.pages, settings)
     with evaluation_bar(settings, len(pages)) as progress:
         evaluation = evaluate(policy, env, pages, settings, progress)
-    # Files that are kept name what lies in the project by its place in it, on any machine.
-    named = {key: str(value).removeprefix(f"{ROOT}{os.sep}") for key, value in about.items()}
+    named = {key: _in_project(value) for key, value in about.items()}
     evaluation.about |= named | {"packages": package_versions()}
     save(evaluation, folder / EVALUATION, list(shown_pages(evaluation)))
     print(table(evaluation))
     if found := headline(evaluation):
         print(f"\n{found.title}.\n{found.sentences[0]}")
+
+
+def _results_of(run: Path, adapters: Path) -> str:
+    """The table of a run's evaluation, if it has one and it is of these adapters; else nothing."""
+    from vclib.rl.evaluate import table
+    from vclib.rl.report import EVALUATION
+    from vclib.rl.results_file import FILE, load
+
+    if not (run / EVALUATION / FILE).is_file():
+        return ""
+    evaluation = load(run / EVALUATION)
+    same = adapters.parent.name in Path(str(evaluation.about.get("adapters", ""))).parts
+    return table(evaluation) if same else ""
+
+
+def _in_project(path: object) -> str:
+    """A path as files that are kept name it: in the project by its place there, on any machine."""
+    return str(path).removeprefix(f"{ROOT}{os.sep}")
 
 
 def _note(command: str, folder: Path, *, fresh: bool = False) -> None:

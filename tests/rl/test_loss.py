@@ -53,7 +53,7 @@ def run_backward(policy, samples, settings, **options):
     )
 
 
-@pytest.mark.parametrize("aggregation", ["turn", "token"])
+@pytest.mark.parametrize("aggregation", ["turn", "token", "limit"])
 def test_loss_equals_the_formula_written_out(policy, drawn, settings, aggregation):
     terms = []
     for one, advantage in zip(drawn, ADVANTAGES, strict=True):
@@ -61,13 +61,15 @@ def test_loss_equals_the_formula_written_out(policy, drawn, settings, aggregatio
         terms.append([-advantage * value for value in logprobs[0].tolist()])
     if aggregation == "turn":
         expected = sum(sum(term) / len(term) for term in terms) / len(terms)
-    else:
+    elif aggregation == "token":
         expected = sum(map(sum, terms)) / sum(map(len, terms))
+    else:
+        expected = sum(map(sum, terms)) / settings.developer_tokens / len(terms)
     report = run_backward(policy, drawn, settings.but(loss_aggregation=aggregation))
     assert report.loss == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize("aggregation", ["turn", "token"])
+@pytest.mark.parametrize("aggregation", ["turn", "token", "limit"])
 def test_micro_batches_add_up_to_the_whole_batch(policy, drawn, settings, aggregation):
     settings = settings.but(loss_aggregation=aggregation)
     whole = run_backward(policy, drawn, settings)
@@ -155,6 +157,8 @@ def test_padding_weighs_nothing():
     assert weights.tolist() == [[0.25, 0.25, 0.0], [0.5, 0.0, 0.0]]
     weights = token_weights(mask, "token", turns=2, tokens=3)
     assert weights[0].tolist() == pytest.approx([1 / 3, 1 / 3, 0.0])
+    weights = token_weights(mask, "limit", turns=2, tokens=3, limit=5)
+    assert weights[0].tolist() == pytest.approx([0.1, 0.1, 0.0])
 
 
 def test_entropy_of_the_tokens_is_reported(policy, drawn, settings):

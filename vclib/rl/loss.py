@@ -15,16 +15,24 @@ from vclib.rl.profiles import TrainSettings
 from vclib.rl.runlog import Meter
 
 
-def token_weights(mask: Tensor, aggregation: str, *, turns: int, tokens: int) -> Tensor:
+def token_weights(
+    mask: Tensor, aggregation: str, *, turns: int, tokens: int, limit: int = 1
+) -> Tensor:
     """Weight of each token in the loss of the whole update, zero on padding.
 
     `mask` is [batch, T]; `turns` and `tokens` count the whole update, of which this batch is a
-    part, so that the micro-batches' losses add up to the mean. "turn": the mean over a turn's
-    tokens, then over turns. "token": the mean over all tokens, as DAPO has it (arXiv:2503.14476).
+    part, so that the micro-batches' losses add up to the mean; `limit` is the longest that a turn
+    may be. In TRL's names (`loss_type`):
+
+    - "turn" (`grpo`): the mean over a turn's tokens, then over turns (arXiv:2402.03300).
+    - "token" (`dapo`): the mean over all tokens (arXiv:2503.14476).
+    - "limit" (`dr_grpo`): a turn's sum over `limit`, then the mean over turns (arXiv:2503.20783).
     """
     weights = mask.float()
     if aggregation == "token":
         return weights / tokens
+    if aggregation == "limit":
+        return weights / limit / turns
     return weights / weights.sum(dim=1, keepdim=True).clamp(min=1) / turns
 
 
@@ -116,7 +124,13 @@ def backward(
         old = [report.old_logprobs[i] for i in indices]
         loss = policy_loss(
             logprobs,
-            token_weights(mask, settings.loss_aggregation, turns=turns, tokens=tokens),
+            token_weights(
+                mask,
+                settings.loss_aggregation,
+                turns=turns,
+                tokens=tokens,
+                limit=settings.token_limit(agent),
+            ),
             torch.tensor([advantages[i] for i in indices], device=logprobs.device),
             old_logprobs=nn.utils.rnn.pad_sequence(old, batch_first=True),
             clip_ratio=settings.clip_ratio,

@@ -48,7 +48,7 @@ class TrainSettings:
     # Learning.
     advantage: Variant = "flat"  # flat, per_turn, dr_grpo or rloo
     lambda_shaped: float = 0.2  # weight of the gain after a turn in its return
-    loss_aggregation: Literal["turn", "token"] = "turn"  # mean over turns, or over tokens
+    loss_aggregation: Literal["turn", "token", "limit"] = "turn"  # see `loss.token_weights`
     epochs_per_batch: int = 1  # optimizer steps on the same episodes; several need clip_ratio
     clip_ratio: float | None = None  # bound of the probability ratio, PPO's epsilon
     kl_beta: float = 0.0  # weight of the divergence from the base model
@@ -108,6 +108,10 @@ class TrainSettings:
                 return number, phase, update == end - 1
         raise IndexError(f"update {update} of a run of {self.total_updates}")
 
+    def token_limit(self, agent: str) -> int:
+        """New tokens in a turn of the agent, at most."""
+        return self.developer_tokens if agent == "developer" else self.critic_tokens
+
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -141,7 +145,7 @@ def _check(s: TrainSettings) -> None:
         "env": ("inprocess", "http"),
         "difficulty": ("easy", "medium", "hard", "mixed"),
         "advantage": VARIANTS,
-        "loss_aggregation": ("turn", "token"),
+        "loss_aggregation": ("turn", "token", "limit"),
     }
     for name, known in choices.items():
         if getattr(s, name) not in known:

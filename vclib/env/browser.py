@@ -117,7 +117,8 @@ class Renderer:
     """Renders HTML in a real Chromium; callable from any thread and inside a running loop.
 
     width, height: viewport in CSS pixels (one device pixel each); concurrency: pages in flight;
-    timeout: seconds that one attempt at a page may take; recycle_after: renders per browser.
+    timeout: seconds that a page may take, in two attempts, more where the machine is busy;
+    recycle_after: renders per browser.
     Raises BrowserMissing when there is no Chromium, VclibError when it does not start.
     """
 
@@ -127,7 +128,7 @@ class Renderer:
         height: int = 192,
         *,
         concurrency: int = 2,
-        timeout: float = 5.0,
+        timeout: float = 4.0,
         recycle_after: int = 2000,
         executable: str | None = None,
     ):
@@ -149,7 +150,7 @@ class Renderer:
         except BaseException:
             self.close()
             raise
-        self._browser = f"{Path(self.executable).name} {chromium.browser.version}"
+        self._browser = f"{Path(self.executable).name} {chromium.version}"
 
     @property
     def browser(self) -> str:
@@ -163,7 +164,7 @@ class Renderer:
     def render_many(self, htmls: Sequence[str]) -> list[Render]:
         """Renders of all the pages, in their order, `concurrency` of them in flight."""
         rounds = -(-len(htmls) // self.concurrency)
-        bound = LAUNCH_SECONDS + rounds * ATTEMPTS * (self.timeout + LAUNCH_SECONDS)
+        bound = LAUNCH_SECONDS + rounds * (ATTEMPTS + 1) * (self.timeout + LAUNCH_SECONDS)
         return self._call(self._render_many(htmls), bound)
 
     async def _render_many(self, htmls: Sequence[str]) -> list[Render]:

@@ -6,128 +6,126 @@ Everything here runs on one event loop, which `browser.Renderer` keeps on a thre
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shutil
-import signal
 import tempfile
-from asyncio import FIRST_COMPLETED
-from collections.abc import Coroutine
+import time
 from pathlib import Path
-from typing import Any, TypeVar
 
-from playwright.async_api import Browser, Playwright, async_playwright
-from playwright.async_api import Error as PlaywrightError
-
+from vclib.env.cdp import BrowserDied, Connection, Failure
 from vclib.env.fonts import fonts_conf
 from vclib.env.sanitize import SafePage
 from vclib.env.tab import Shown, Tab
 from vclib.errors import VclibError
 
 LAUNCH_SECONDS = 60.0
-ATTEMPTS = 3
+ATTEMPTS = 5
+# Of the time that a page has, the part for the first attempt.
+FIRST_SHARE = 0.4
+# A page may always take as long as so many starts of the browser: it takes long to start where
+# the machine is busy, and there an honest page takes long as well.
+STARTS = 5
+FEATURES_OFF = "HttpsUpgrades,MediaRouter,OptimizationHints,PaintHolding"
 FLAGS = (
+    "--headless",
+    "--no-startup-window",
     "--blink-settings=imageAnimationPolicy=2,lazyLoadEnabled=false",
+    "--disable-back-forward-cache",
     "--disable-background-networking",
+    "--disable-background-timer-throttling",
+    "--disable-backgrounding-occluded-windows",
+    "--disable-breakpad",
     "--disable-checker-imaging",
     "--disable-component-update",
+    "--disable-default-apps",
     "--disable-dev-shm-usage",
     "--disable-extensions",
+    f"--disable-features={FEATURES_OFF}",
+    "--disable-field-trial-config",
     "--disable-frame-rate-limit",
     "--disable-gpu",
     "--disable-gpu-vsync",
+    "--disable-hang-monitor",
     "--disable-lcd-text",
+    "--disable-renderer-backgrounding",
+    "--disable-search-engine-choice-screen",
+    "--disable-sync",
     "--font-render-hinting=none",
     "--force-color-profile=srgb",
     "--hide-scrollbars",
     "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--metrics-recording-only",
     "--mute-audio",
+    "--no-default-browser-check",
     "--no-first-run",
     "--no-pings",
+    "--password-store=basic",
     "--proxy-bypass-list=<-loopback>",
     "--proxy-server=http://127.0.0.1:9",
+    "--use-mock-keychain",
 )
-T = TypeVar("T")
 
 
 class Chromium:
-    """A running browser, known by its process group."""
+    """A running browser, and how much it has been used."""
 
-    def __init__(self, playwright: Playwright, browser: Browser, group: int):
-        self.playwright, self.browser, self.group = playwright, browser, group
+    def __init__(self, connection: Connection, folder: Path, version: str, seconds: float):
+        self.connection, self.folder, self.version = connection, folder, version
+        self.start_seconds = seconds
         self.started = 0
         self.in_use = 0
         self.retired = False
-        self.died = asyncio.Event()
-        browser.on("disconnected", lambda _: self.died.set())
+
+    @property
+    def group(self) -> int:
+        """The process group of the browser."""
+        return self.connection.process.pid
 
     @classmethod
     async def launch(cls, executable: str, folder: Path) -> Chromium:
-        """Raises VclibError if the browser does not start."""
-        environment: dict[str, str | float | bool] = {
-            **os.environ,
-            "FONTCONFIG_FILE": str(fonts_conf(folder)),
-            "LANG": "C.UTF-8",
-            "TZ": "UTC",
-        }
+        """Raises VclibError if the browser does not start.
+
+        One that ends while it starts, as when somebody kills it, is started again.
+        """
         # Where the kernel forbids the sandbox (to root, in some containers), do without.
         root = hasattr(os, "geteuid") and os.geteuid() == 0
-        playwright = await async_playwright().start()
-        try:
-            for sandbox in (False,) if root else (True, False):
-                try:
-                    browser = await playwright.chromium.launch(
-                        executable_path=executable, args=list(FLAGS), env=environment,
-                        chromium_sandbox=sandbox, timeout=LAUNCH_SECONDS * 1000,
-                        handle_sigint=False, handle_sigterm=False, handle_sighup=False,
-                    )  # fmt: skip
-                    break
-                except PlaywrightError:
-                    if not sandbox:
-                        raise
-            session = await browser.new_browser_cdp_session()
-            processes = (await session.send("SystemInfo.getProcessInfo"))["processInfo"]
-            pid = next(int(p["id"]) for p in processes if p["type"] == "browser")
-            await session.detach()
-            return cls(playwright, browser, os.getpgid(pid) if hasattr(os, "getpgid") else 0)
-        except BaseException as error:
-            await playwright.stop()
-            if isinstance(error, PlaywrightError):
-                raise VclibError(
-                    f"{executable} did not start ({str(error).splitlines()[0]}); run "
-                    "`make browser`, or set VCLIB_CHROMIUM to a Chromium that works."
-                ) from error
-            raise
-
-    async def bounded(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
-        """Its result; TimeoutError after so long, PlaywrightError at once if the browser dies."""
-        # Some calls of Playwright never return when the browser dies under them.
-        task, death = asyncio.ensure_future(work), asyncio.ensure_future(self.died.wait())
-        try:
-            await asyncio.wait({task, death}, timeout=seconds, return_when=FIRST_COMPLETED)
-            if task.done():
-                return task.result()
-            raise PlaywrightError("the browser died") if death.done() else TimeoutError
-        finally:
-            death.cancel()
-            task.cancel()
+        for attempt in range(ATTEMPTS):
+            sandbox = () if attempt == 0 and not root else ("--no-sandbox",)
+            own = Path(tempfile.mkdtemp(dir=folder))
+            environment = {
+                **os.environ,
+                "FONTCONFIG_FILE": str(fonts_conf(folder)),
+                "LANG": "C.UTF-8",
+                "TMPDIR": str(own),
+                "TZ": "UTC",
+            }
+            command = (executable, *FLAGS, *sandbox, f"--user-data-dir={own / 'profile'}")
+            start = time.monotonic()
+            connection = await Connection.start(command, environment, own / "log")
+            try:
+                async with asyncio.timeout(LAUNCH_SECONDS):
+                    version = await connection.send("Browser.getVersion")
+                number = version["product"].rpartition("/")[2]
+                return cls(connection, own, number, time.monotonic() - start)
+            except BaseException as error:
+                await connection.close()
+                complaint = [*(own / "log").read_text(errors="replace").splitlines(), "no reason"]
+                shutil.rmtree(own, ignore_errors=True)
+                if not isinstance(error, Failure):
+                    raise
+        raise VclibError(
+            f"{executable} did not start ({complaint[0][:200]}); run `make browser`, or set "
+            "VCLIB_CHROMIUM to a Chromium that works."
+        )
 
     def kill(self) -> None:
         """Ends every process of the browser at once."""
-        if self.group and self.group != os.getpgid(0):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.group, signal.SIGKILL)
+        self.connection.kill()
 
     async def close(self) -> None:
-        """Ends the browser politely, then by force, and reaps what was left to this process."""
-        with contextlib.suppress(PlaywrightError, TimeoutError):
-            await asyncio.wait_for(self.browser.close(), 5)
-        self.kill()
-        with contextlib.suppress(Exception):
-            await asyncio.wait_for(self.playwright.stop(), 5)
-        with contextlib.suppress(OSError):
-            while self.group and os.waitpid(-self.group, os.WNOHANG)[0]:
-                pass
+        """Ends the browser, which has nothing to lose, and removes its files."""
+        await self.connection.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Engine:
@@ -141,6 +139,7 @@ class Engine:
         self.folder = Path(tempfile.mkdtemp(prefix="vclib-browser-"))
         self.chromium: Chromium | None = None
         self.starting = asyncio.Lock()
+        self.dropping: set[asyncio.Task[None]] = set()
         self.free: asyncio.Queue[tuple[Chromium, Tab] | None] = asyncio.Queue()
         for _ in range(concurrency):
             self.free.put_nowait(None)
@@ -149,7 +148,7 @@ class Engine:
         """The browser that the next render uses."""
         async with self.starting:
             old = self.chromium
-            if old and (old.started >= self.uses or old.died.is_set()):
+            if old and (old.started >= self.uses or old.connection.dead):
                 await self.retire(old)
             if self.chromium is None:
                 self.chromium = await Chromium.launch(self.executable, self.folder)
@@ -167,49 +166,73 @@ class Engine:
     async def show(self, page: SafePage) -> Shown | str:
         """What the page shows, or why it cannot be shown.
 
-        A page that is not ready in time is tried twice; one whose browser dies, which may be
-        another page's doing, ATTEMPTS times.
+        One that fails beside others, for which they may be to blame, is shown again alone.
         """
         held = await self.free.get()
-        slow, reason = 0, ""
         try:
-            for _ in range(ATTEMPTS):
-                chromium = await self.browser()
-                chromium.started += 1
-                chromium.in_use += 1
-                try:
-                    if held is None or held[0] is not chromium:
-                        opening = Tab.open(chromium.browser, self.width, self.height)
-                        held = chromium, await chromium.bounded(opening, LAUNCH_SECONDS)
-                    return await chromium.bounded(held[1].show(page), self.timeout)
-                except TimeoutError:
-                    await self.drop(chromium, held)
-                    held, slow = None, slow + 1
-                    if slow == 2:
-                        return f"the page was not ready after {self.timeout:g} s, twice"
-                except PlaywrightError as error:
-                    held, reason = None, str(error).splitlines()[0]
-                    await self.retire(chromium)
-                finally:
-                    chromium.in_use -= 1
-                    if chromium.retired and chromium.in_use == 0:
-                        await chromium.close()
-            return f"the browser failed {ATTEMPTS} times ({reason or 'it gave no answer'})"
+            chromium = await self.browser()
+            chromium.started += 1
+            chromium.in_use += 1
+            try:
+                if held is None or held[0] is not chromium:
+                    held = None
+                    held = chromium, await self.open(chromium)
+                async with asyncio.timeout(self.patience(chromium, FIRST_SHARE)):
+                    return await held[1].show(page)
+            except (Failure, TimeoutError):
+                if held:
+                    self.drop(*held)
+                held = None
+            finally:
+                chromium.in_use -= 1
+                if chromium.retired and chromium.in_use == 0:
+                    await chromium.close()
+            return await self.show_alone(page)
         except BaseException:
             held = None
             raise
         finally:
             self.free.put_nowait(held)
 
-    async def drop(self, chromium: Chromium, held: tuple[Chromium, Tab] | None) -> None:
-        """Closes a page that hangs; where that does not work, ends its browser."""
-        try:
-            if held is None or held[0] is not chromium:
-                raise TimeoutError
-            await asyncio.wait_for(held[1].close(), 2)
-        except (PlaywrightError, TimeoutError):
-            chromium.kill()
-            await self.retire(chromium)
+    async def show_alone(self, page: SafePage) -> Shown | str:
+        """The same in a browser of its own, which may be killed for reasons of its own."""
+        for _ in range(ATTEMPTS):
+            chromium = await Chromium.launch(self.executable, self.folder)
+            try:
+                tab = await self.open(chromium)
+                async with asyncio.timeout(self.patience(chromium, 1 - FIRST_SHARE)):
+                    return await tab.show(page)
+            except TimeoutError:
+                return f"the page was not ready after {self.timeout:g} s"
+            except BrowserDied:
+                continue
+            except Failure as error:
+                return f"{error}, twice"
+            finally:
+                await chromium.close()
+        return f"the browser died {ATTEMPTS + 1} times under the page"
+
+    def patience(self, chromium: Chromium, share: float) -> float:
+        """Seconds that an attempt may take."""
+        return max(self.timeout * share, STARTS * chromium.start_seconds)
+
+    async def open(self, chromium: Chromium) -> Tab:
+        async with asyncio.timeout(LAUNCH_SECONDS):
+            return await Tab.open(chromium.connection, self.width, self.height)
+
+    def drop(self, chromium: Chromium, tab: Tab) -> None:
+        """Closes a tab that failed, without waiting; where that does not work, its browser."""
+
+        async def close() -> None:
+            try:
+                async with asyncio.timeout(2):
+                    await tab.close()
+            except (Failure, TimeoutError):
+                chromium.kill()
+
+        task = asyncio.ensure_future(close())
+        self.dropping.add(task)
+        task.add_done_callback(self.dropping.discard)
 
     async def close(self) -> None:
         """Ends the browser at once; renders under way are cancelled."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from math import ceil
 
+import cv2
 import numpy as np
 
 Color = tuple[int, int, int]
@@ -51,10 +53,28 @@ def overlaps(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def cut(pixels: np.ndarray, rect: Rect, *, sparse: bool = False) -> np.ndarray:
     """The pixels of a rectangle; a grid of at most about 4,000 of them if sparse."""
     left, top = max(0, int(rect[0])), max(0, int(rect[1]))
-    crop = pixels[top : int(np.ceil(rect[3])), left : int(np.ceil(rect[2]))]
+    crop = pixels[top : ceil(rect[3]), left : ceil(rect[2])]
     if not sparse:
         return crop
     return crop[:: max(1, crop.shape[0] // 64), :: max(1, crop.shape[1] // 64)]
+
+
+def packed(pixels: np.ndarray) -> np.ndarray:
+    """Pixels [H, W, 3] as one number each, which sort by red, green, blue: uint32 [H, W]."""
+    return cv2.cvtColor(pixels, cv2.COLOR_RGB2BGRA).view(np.uint32)[..., 0]
+
+
+def palette(crop: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The colours of packed pixels: packed, as float RGB [n, 3], and how often each is there."""
+    colors, counts = np.unique(crop, return_counts=True)
+    return colors, colors.view(np.uint8).reshape(-1, 4)[:, 2::-1].astype(np.float32), counts
+
+
+def share_near(crop: np.ndarray, color: Color, distance: int) -> float:
+    """The share of the pixels whose channels are all within a distance of a colour."""
+    low = tuple(max(0, channel - distance) for channel in color)
+    high = tuple(min(255, channel + distance) for channel in color)
+    return cv2.countNonZero(cv2.inRange(crop, low, high)) / (crop.shape[0] * crop.shape[1])
 
 
 def mode(crop: np.ndarray) -> Color:
@@ -73,7 +93,8 @@ def median(crop: np.ndarray) -> Color:
 
 def blend(over: Color, alpha: float, under: Color) -> Color:
     """What shows where one colour is painted over another."""
-    return rounded(np.array(over) * alpha + np.array(under) * (1 - alpha))
+    r, g, b = (round(o * alpha + u * (1 - alpha)) for o, u in zip(over, under, strict=True))
+    return r, g, b
 
 
 def rounded(value: np.ndarray) -> Color:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Callable
+import contextlib
 from typing import Any
 
-from playwright.async_api import Browser, CDPSession, Route
-from playwright.async_api import Error as PlaywrightError
-
+from vclib.env.cdp import Connection, Failure
 from vclib.env.dom import SNAPSHOT_REQUEST
 from vclib.env.sanitize import HOST, IMAGES, MAX_NODES, SafePage
 
@@ -19,85 +17,147 @@ POLICY = (
     f"sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src {IMAGES}; "
     "base-uri 'none'; form-action 'none'"
 )
+SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("Inspector.enable", {}),
+    ("Emulation.setScriptExecutionDisabled", {"value": True}),
+    ("Emulation.setLocaleOverride", {"locale": "en-US"}),
+    ("Emulation.setTimezoneOverride", {"timezoneId": "UTC"}),
+    ("Emulation.setFocusEmulationEnabled", {"enabled": True}),
+    (
+        "Emulation.setEmulatedMedia",
+        {
+            "media": "",
+            "features": [
+                {"name": "prefers-color-scheme", "value": "light"},
+                {"name": "prefers-reduced-motion", "value": "reduce"},
+                {"name": "forced-colors", "value": "none"},
+            ],
+        },
+    ),
+    ("Network.enable", {}),
+    ("Network.setBypassServiceWorker", {"bypass": True}),
+    (
+        "Network.emulateNetworkConditions",
+        {"offline": True, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1},
+    ),
+    ("Fetch.enable", {"patterns": [{"urlPattern": "*"}]}),
+    ("Page.enable", {}),
+    ("Page.setLifecycleEventsEnabled", {"enabled": True}),
+)
 Shown = tuple[dict[str, Any], bytes, list[str]]
 
 
 class Tab:
     """One page of the browser, used for one render after another."""
 
-    def __init__(self, session: CDPSession, width: int, height: int):
-        self.session = session
-        self.clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
-        self.frame = ""
-        self.close: Callable[[], Awaitable[None]]
+    def __init__(self, connection: Connection, context: str, session: str, frame: str):
+        self.connection, self.context, self.session = connection, context, session
+        self.frame = frame
+        self.clip: dict[str, float] = {}
         self.images: dict[str, tuple[str, bytes]] = {}
-        self.loaded = asyncio.Event()
+        self.loaded: asyncio.Future[dict[str, Any]] | None = None
         self.urls: dict[str, str] = {}
         self.refused: list[str] = []
+        self._answers: set[asyncio.Task[None]] = set()
 
     @classmethod
-    async def open(cls, browser: Browser, width: int, height: int) -> Tab:
-        context = await browser.new_context(
-            viewport={"width": width, "height": height}, device_scale_factor=1,
-            java_script_enabled=False, offline=True, accept_downloads=False,
-            service_workers="block", locale="en-US", timezone_id="UTC", color_scheme="light",
-            reduced_motion="reduce", forced_colors="none",
-        )  # fmt: skip
-        page = await context.new_page()
-        session = await context.new_cdp_session(page)
-        self = cls(session, width, height)
-        self.close = context.close
-        await context.route("**/*", self._answer)
-        await page.goto(HOST)
-        session.on("Page.lifecycleEvent", self._on_lifecycle)
-        session.on("Network.requestWillBeSent", self._on_request)
-        session.on("Network.loadingFailed", self._on_failure)
-        await session.send("Page.enable")
-        await session.send("Page.setLifecycleEventsEnabled", {"enabled": True})
-        await session.send("Network.enable")
-        self.frame = (await session.send("Page.getFrameTree"))["frameTree"]["frame"]["id"]
+    async def open(cls, connection: Connection, width: int, height: int) -> Tab:
+        """A tab that shares nothing with others; width and height in CSS pixels."""
+        made = await connection.send("Target.createBrowserContext", {"disposeOnDetach": True})
+        context = {"browserContextId": made["browserContextId"]}
+        await connection.send("Browser.setDownloadBehavior", {"behavior": "deny", **context})
+        target = await connection.send("Target.createTarget", {"url": "about:blank", **context})
+        attached = await connection.send(
+            "Target.attachToTarget", {"targetId": target["targetId"], "flatten": True}
+        )
+        # The main frame of a page has the name of its target.
+        self = cls(connection, made["browserContextId"], attached["sessionId"], target["targetId"])
+        connection.handlers[self.session] = self._on_event
+        screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        await self.send("Emulation.setDeviceMetricsOverride", screen)
+        self.clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        for method, params in SETTINGS:
+            await self.send(method, params)
+        _, self.loaded = connection.expect(self.session)
+        await self.send("Page.navigate", {"url": HOST})
+        await self.loaded
         return self
 
-    async def _answer(self, route: Route) -> None:
-        url = route.request.url
+    async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The answer to one call of the protocol."""
+        return await self.connection.send(method, params, self.session)
+
+    async def close(self) -> None:
+        """Ends the tab and the process that draws it."""
+        self.connection.handlers.pop(self.session, None)
+        await self.connection.send(
+            "Target.disposeBrowserContext", {"browserContextId": self.context}
+        )
+
+    def _on_event(self, method: str, event: dict[str, Any]) -> None:
+        if method == "Page.lifecycleEvent":
+            ours = event["name"] == "load" and event["frameId"] == self.frame
+            if ours and self.loaded and not self.loaded.done():
+                self.loaded.set_result(event)
+        elif method == "Network.requestWillBeSent":
+            self.urls[event["requestId"]] = event["request"]["url"]
+        elif method == "Network.loadingFailed":
+            url = self.urls.get(event["requestId"], "")
+            if url and url not in (HOST, "data:,"):
+                self.refused.append(url.removeprefix(HOST)[:200])
+        elif method == "Fetch.requestPaused":
+            answer = asyncio.ensure_future(
+                self._answer(event["requestId"], event["request"]["url"])
+            )
+            self._answers.add(answer)
+            answer.add_done_callback(self._answers.discard)
+
+    async def _answer(self, request: str, url: str) -> None:
+        """Gives the browser what the page brings along, and nothing else."""
         if url == HOST:
-            headers = {"content-type": "text/html", "content-security-policy": POLICY}
-            await route.fulfill(body="<!doctype html>", headers=headers)
+            kind, data = "text/html", b"<!doctype html>"
         elif url in self.images:
             kind, data = self.images[url]
-            await route.fulfill(body=data, content_type=kind)
         else:
-            await route.abort()
+            reason = {"requestId": request, "errorReason": "BlockedByClient"}
+            with contextlib.suppress(Failure):
+                await self.send("Fetch.failRequest", reason)
+            return
+        headers = {"content-type": kind, "content-security-policy": POLICY}
+        answer = {
+            "requestId": request,
+            "responseCode": 200,
+            "responseHeaders": [{"name": n, "value": v} for n, v in headers.items()],
+            "body": base64.b64encode(data).decode(),
+        }
+        with contextlib.suppress(Failure):
+            await self.send("Fetch.fulfillRequest", answer)
 
-    def _on_lifecycle(self, event: dict[str, Any]) -> None:
-        if event["name"] == "load" and event["frameId"] == self.frame:
-            self.loaded.set()
-
-    def _on_request(self, event: dict[str, Any]) -> None:
-        self.urls[event["requestId"]] = event["request"]["url"]
-
-    def _on_failure(self, event: dict[str, Any]) -> None:
-        url = self.urls.get(event["requestId"], "")
-        if url and url not in (HOST, "data:,"):
-            self.refused.append(url.removeprefix(HOST)[:200])
+    async def _count(self) -> int:
+        """Nodes of the page."""
+        await self.send("DOM.enable")
+        found = await self.send("DOM.performSearch", {"query": "//node()"})
+        await self.send("DOM.disable")
+        return found["resultCount"]
 
     async def show(self, page: SafePage) -> Shown | str:
         """(DOM snapshot, PNG, addresses that were refused), or why there is nothing to see."""
         self.images, self.urls, self.refused = page.images, {}, []
-        self.loaded.clear()
-        send = self.session.send
-        await send("Page.setDocumentContent", {"frameId": self.frame, "html": page.html})
-        await self.loaded.wait()
+        _, self.loaded = self.connection.expect(self.session)
+        content = {"frameId": self.frame, "html": page.html}
+        answers: list[dict[str, Any]] = await asyncio.gather(
+            self.send("Page.setDocumentContent", content),
+            self.send("Memory.getDOMCounters"),
+            self.loaded,
+        )
         # The counter of the process also counts what earlier pages left behind.
-        if (await send("Memory.getDOMCounters"))["nodes"] > 4 * MAX_NODES:
-            await send("DOM.enable")
-            nodes = (await send("DOM.performSearch", {"query": "//node()"}))["resultCount"]
-            await send("DOM.disable")
-            if nodes > MAX_NODES:
-                return f"the page has {nodes} nodes; at most {MAX_NODES} are rendered"
-        snapshot = await send("DOMSnapshot.captureSnapshot", SNAPSHOT_REQUEST)
+        if answers[1]["nodes"] > 4 * MAX_NODES and (nodes := await self._count()) > MAX_NODES:
+            return f"the page has {nodes} nodes; at most {MAX_NODES} are rendered"
+        shot = {"format": "png", "optimizeForSpeed": True, "clip": self.clip}
+        snapshot, picture = await asyncio.gather(
+            self.send("DOMSnapshot.captureSnapshot", SNAPSHOT_REQUEST),
+            self.send("Page.captureScreenshot", shot),
+        )
         if snapshot["strings"][snapshot["documents"][0]["documentURL"]] != HOST:
-            raise PlaywrightError("the page navigated away, which its policy forbids")
-        request = {"format": "png", "optimizeForSpeed": True, "clip": self.clip}
-        shot = await send("Page.captureScreenshot", request)
-        return snapshot, base64.b64decode(shot["data"]), self.refused
+            raise Failure("the page navigated away, which its policy forbids")
+        return snapshot, base64.b64decode(picture["data"]), self.refused

@@ -1,6 +1,7 @@
-"""Draw the README's picture: episodes on the first held-out page of each difficulty.
+"""Draw the README's picture from the stored evaluation: episodes before and after training.
 
-The pages are fixed beforehand and the first sample is shown, so that nothing is picked.
+The pages are the first held-out one of each difficulty, and the draws the first of each, so that
+nothing is picked.
 """
 
 from __future__ import annotations
@@ -9,51 +10,66 @@ import argparse
 import io
 from pathlib import Path
 
-import torch
+import numpy as np
 from PIL import Image
 
-from vclib.env.environment import WebPageEnv
-from vclib.env.pages import load_pages
-from vclib.notebook.widgets import episode_strip
-from vclib.paths import ROOT, TINY
-from vclib.policy.model import Policy
-from vclib.rl.episodes import play
-from vclib.rl.profiles import PROFILES
-from vclib.rl.trainer import episode_settings
-from vclib.settings import find_adapters
+from vclib.notebook.widgets import wrapped
+from vclib.paths import DATA, ROOT
+from vclib.rl import figures
+from vclib.rl.results import DIFFICULTIES, POLICIES, Draft, Evaluation
+from vclib.rl.results_file import load
 
-DIFFICULTIES = ("easy", "medium", "hard")
+NAMES = {"base": "before training", "trained": "after training"}
 
 
 def main() -> None:
-    """Play one sampled episode a page and stack their strips."""
+    """Stack one row a page: the reference, then each policy's drafts over their critiques."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--adapters", type=Path, help="a run or a checkpoint; else the base model")
+    parser.add_argument("--run", type=Path, default=DATA / "runs" / "laptop")
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "figures" / "episodes.png")
     flags = parser.parse_args()
-    adapters = find_adapters(flags.adapters).folder if flags.adapters else None
-    policy = Policy.load(TINY, adapters=adapters)
-    pages = load_pages("blocks")
-    page_ids = [pages.at("heldout", difficulty, 0).id for difficulty in DIFFICULTIES]
-    with WebPageEnv(pages, split="heldout") as env:
-        groups = play(
-            policy,
-            env,
-            page_ids,
-            k=1,
-            settings=episode_settings(PROFILES["laptop"], "combined"),
-            generator=torch.Generator().manual_seed(0),
-        )
-    strips = [Image.open(io.BytesIO(episode_strip(group[0]).png)) for group in groups]
-    width, height = max(s.width for s in strips), sum(s.height for s in strips)
-    picture = Image.new("RGB", (width, height), "white")
+    evaluation = load(flags.run / "eval")
+    rows = [_row(evaluation, f"blocks/heldout/{name}/0") for name in DIFFICULTIES]
+    picture = Image.new("RGB", (max(r.width for r in rows), sum(r.height for r in rows)), "white")
     top = 0
-    for strip in strips:
-        picture.paste(strip, (0, top))
-        top += strip.height
+    for row in rows:
+        picture.paste(row, (0, top))
+        top += row.height
     flags.output.parent.mkdir(parents=True, exist_ok=True)
     picture.save(flags.output)
     print(flags.output)
+
+
+def _row(evaluation: Evaluation, page_id: str) -> Image.Image:
+    pictures: list[np.ndarray | None] = [evaluation.references[page_id]]
+    titles, below = ["reference"], [""]
+    for policy in POLICIES:
+        drafts = _drafts(evaluation, policy, page_id)
+        for turn in range(evaluation.settings.max_steps):
+            draft = drafts[turn] if turn < len(drafts) else None
+            pictures.append(draft.pixels if draft else None)
+            last = f"{NAMES[policy]}\ndraft {turn + 1}: {draft.reward:.2f}" if draft else ""
+            titles.append(last)
+            below.append(wrapped(draft.critique) if draft else "")
+    figure = figures.picture_strip(pictures, titles)
+    for axes, pixels, text in zip(figure.axes, pictures, below, strict=True):
+        axes.set_xlabel(text, fontsize=6.5, family="monospace", loc="left")
+        if pixels is None:  # fewer drafts than allowed: that is the Critic's doing
+            axes.text(0.03, 0.88, "DONE, says the Critic", transform=axes.transAxes)
+    width, height = figure.get_size_inches()
+    lines = max(text.count("\n") + 1 for text in below)
+    figure.set_size_inches(width, height + 0.15 + 0.115 * lines)
+    for axes in figure.axes:
+        axes.set_anchor("N")
+    return Image.open(io.BytesIO(figures.png(figure))).convert("RGB")
+
+
+def _drafts(evaluation: Evaluation, policy: str, page_id: str) -> list[Draft]:
+    for arm, results in evaluation.arms.items():
+        for result in results:
+            if arm.policy == policy and result.page_id == page_id and result.drafts:
+                return result.drafts
+    raise SystemExit(f"The evaluation shows no drafts of {page_id} by the {policy} policy.")
 
 
 if __name__ == "__main__":

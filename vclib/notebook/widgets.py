@@ -145,7 +145,7 @@ def draft_strip(reference: Any, drafts: Sequence[Draft]) -> Picture:
     titles = [f"draft {turn}: {draft.reward:.2f}" for turn, draft in enumerate(drafts, 1)]
     pictures = [reference, *(draft.pixels for draft in drafts)]
     figure = figures.picture_strip(pictures, ["reference", *titles])
-    texts = [_wrapped(draft.critique) for draft in drafts]
+    texts = [wrapped(draft.critique) for draft in drafts]
     for axes, text in zip(figure.axes[1:], texts, strict=True):
         axes.set_xlabel(text, fontsize=6.5, family="monospace", loc="left")
     lines = max((text.count("\n") + 1 for text in texts if text), default=0)
@@ -156,7 +156,8 @@ def draft_strip(reference: Any, drafts: Sequence[Draft]) -> Picture:
     return Picture(figures.png(figure), "episode strip")
 
 
-def _wrapped(critique: str | None, width: int = 31, most: int = 9) -> str:
+def wrapped(critique: str | None, width: int = 31, most: int = 9) -> str:
+    """A critique in lines of `width` characters, cut off after `most`, to stand below a picture."""
     lines = [part for line in (critique or "").splitlines() for part in textwrap.wrap(line, width)]
     return "\n".join(lines if len(lines) <= most else [*lines[: most - 1], "…"])
 

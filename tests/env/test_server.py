@@ -1,17 +1,14 @@
 import http.client
-import json
 import os
 import socket
 import subprocess
 import sys
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
 import pytest
 
-import vclib
 from vclib.env import errors
 from vclib.env.client import HttpEnv
 from vclib.env.environment import WebPageEnv
@@ -32,13 +29,6 @@ def env(renderer):
 @pytest.fixture(scope="module")
 def url(env):
     with background_server(env) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def openenv_url(env):
-    pytest.importorskip("openenv")
-    with background_server(env, openenv=True) as url:
         yield url
 
 
@@ -117,10 +107,12 @@ def test_reset_takes_its_arguments_from_the_body_too(ask):
 
 
 def test_health_says_what_is_served(ask, env):
+    env.close_session(env.reset(page_id=PAGE).session_id)
     status, health = ask("GET", "/health")
     assert (status, health["status"]) == (200, "healthy")
     assert (health["pages"], health["split"], health["viewport"]) == ("blocks", "train", [256, 192])
     assert health["browser"] == env.renderer.browser
+    assert health["sessions"] < health["sessions_begun"] == env.sessions.begun
 
 
 def test_errors_over_http_are_those_in_process(env, remote):
@@ -146,6 +138,28 @@ def test_a_session_can_be_closed_over_http(remote, ask):
     remote.close_session(session)
     status, answer = ask("POST", "/step", json={"html": DRAFT, "session_id": session})
     assert (status, answer["error"]) == (404, "UnknownSession")
+
+
+def test_unknown_finished_and_expired_sessions_have_each_a_status_and_a_sentence(renderer):
+    with WebPageEnv(renderer=renderer, max_steps=1) as env, background_server(env) as url:
+
+        def ask(method, path, **request):
+            return httpx.request(method, url + path, trust_env=False, timeout=60, **request)
+
+        def step(session):
+            return ask("POST", "/step", json={"html": DRAFT, "session_id": session})
+
+        finished, expired = (env.reset(page_id=PAGE).session_id for _ in range(2))
+        assert step(finished).json()["done"]
+        env.sessions.idle_seconds = 0
+        for session, status, kind, says in (
+            ("nobody", 404, "UnknownSession", "no session 'nobody'; reset begins one"),
+            (finished, 409, "EpisodeDone", f"session {finished} has taken its 1 steps; reset"),
+            (expired, 410, "SessionExpired", f"session {expired} was not used for 0 s; reset"),
+        ):
+            for answer in (step(session), ask("GET", f"/state?session_id={session}")):
+                assert (answer.status_code, answer.json()["error"]) == (status, kind)
+                assert says in answer.json()["detail"]
 
 
 def test_an_expired_session_and_one_too_many_are_refused_over_http(renderer):
@@ -326,99 +340,3 @@ def test_serve_ends_with_its_browser_when_told_to(tmp_path):
             server.terminate()
         assert server.wait(60) == 0
     assert not list(tmp_path.glob("vclib-browser-*"))
-
-
-def test_openenv_validate_passes(openenv_url):
-    from openenv.cli.__main__ import app
-    from typer.testing import CliRunner
-
-    done = CliRunner().invoke(app, ["validate", "--url", openenv_url, "--timeout", "60"])
-    assert done.exit_code == 0, done.output
-    assert "Verdict: PASS" in done.output and "FAIL" not in done.output
-
-
-def test_an_openenv_client_plays_a_whole_episode(env, openenv_url):
-    from openenv.core import GenericEnvClient
-
-    before = len(env.sessions)
-    with GenericEnvClient(base_url=openenv_url).sync() as client:
-        seen = client.reset(page_id=PAGE, max_steps=3)
-        assert seen.observation["prompt"] and seen.observation["screenshot_b64"]
-        assert len(env.sessions) == before + 1
-        rewards = []
-        for html in (DRAFT, "", html_of(PAGE)):
-            assert not seen.done
-            seen = client.step({"html": html})
-            rewards.append(seen.reward)
-        assert seen.done
-        state = client.state()
-        assert (state["step_count"], state["page_id"], state["done"]) == (3, PAGE, True)
-        with pytest.raises(RuntimeError, match="reset begins a new episode"):
-            client.step({"html": DRAFT})
-        client.reset(seed=1, difficulty="hard")
-    session = env.reset(page_id=PAGE).session_id
-    assert rewards == [env.step(html, session).reward for html in (DRAFT, "", html_of(PAGE))]
-
-
-def test_hostile_webwebsocketmessages_get_an_error_and_harm_nobody(env, openenv_url):
-    from websockets.sync.client import connect
-
-    address = openenv_url.replace("http", "ws") + "/ws"
-    before = len(env.sessions)
-    for message in (
-        "{",
-        "[]",
-        '{"type": "dance"}',
-        '{"type": "step", "data": {"html": "<p>before reset"}}',
-        '{"type": "step", "data": {"html": 5}}',
-        '{"type": "reset", "data": {"seed": "x"}}',
-        '{"type": "reset", "data": {"seed": -1}}',
-        '{"type": "reset", "data": {"episode_id": {"a": 1}}}',
-        '{"type": "reset", "data": {"page_id": ["../../x"]}}',
-        '{"type": "reset", "data": {"difficulty": {}, "bogus": 1}}',
-    ):
-        with connect(address) as websocket:
-            websocket.send(message)
-            answer = json.loads(websocket.recv(timeout=60))
-            assert answer["type"] == "error" and answer["data"]["message"], message
-    assert httpx.get(openenv_url + "/health", trust_env=False).status_code == 200
-    assert len(env.sessions) == before
-
-
-def test_the_manifest_for_openenv_is_valid_and_of_this_version():
-    pytest.importorskip("openenv")
-    import yaml
-    from openenv.cli.__main__ import app
-    from typer.testing import CliRunner
-
-    deploy = Path(__file__).parents[2] / "deploy"
-    done = CliRunner().invoke(app, ["validate", str(deploy), "--level", "static", "--skip-build"])
-    assert done.exit_code == 0, done.output
-    manifest = yaml.safe_load((deploy / "openenv.yaml").read_text())
-    assert manifest["version"] == vclib.__version__
-
-
-def test_plain_http_keeps_the_session_beside_openenv(openenv_url):
-    with HttpEnv(openenv_url) as remote:
-        session = remote.reset(page_id=PAGE).session_id
-        assert [remote.step(DRAFT, session).step for _ in range(2)] == [1, 2]
-
-
-def test_an_agent_plays_over_mcp(openenv_url):
-    def call(method, **params):
-        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        answer = httpx.post(openenv_url + "/mcp", json=message, trust_env=False, timeout=60)
-        assert answer.status_code == 200
-        return answer.json()
-
-    tools = call("tools/list")["result"]["tools"]
-    assert {tool["name"] for tool in tools} == {"new_page", "submit_html", "render_html"}
-    session = call("openenv/session/create")["result"]["session_id"]
-
-    def use(tool, **arguments):
-        return call("tools/call", session_id=session, name=tool, arguments=arguments)
-
-    assert "reset first" in use("submit_html", html=DRAFT)["error"]["message"]
-    assert use("new_page", page_id=PAGE)["result"]["screenshot_b64"]
-    assert use("submit_html", html=html_of(PAGE))["result"]["reward"] == 1
-    assert call("openenv/session/close", session_id=session)["result"]["closed"]

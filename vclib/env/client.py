@@ -26,13 +26,15 @@ KEPT_HOMES = 100_000
 class HttpEnv:
     """One or several environment servers, used as if they were a `WebPageEnv`.
 
-    urls: addresses of servers with the same pages, split and browser; sessions are dealt out to
-    them in turn and stay where they began. timeout: seconds for one answer. Raises what the server
-    raised (see `errors`), and EnvironmentFault when there is none. Safe to call from many threads.
+    urls: addresses of servers with the same pages, split and browser, listed or with commas
+    between; sessions are dealt out to them in turn and stay where they began. timeout: seconds for
+    one answer. Raises what the server raised (see `errors`), and EnvironmentFault when there is
+    none. Safe to call from many threads.
     """
 
     def __init__(self, urls: str | Sequence[str], *, timeout: float = 600.0):
-        self.urls = [url.rstrip("/") for url in ([urls] if isinstance(urls, str) else urls)]
+        listed = urls.split(",") if isinstance(urls, str) else urls
+        self.urls = [url.strip().rstrip("/") for url in listed]
         if not self.urls:
             raise BadArguments("no server was named; expected one address, like http://HOST:PORT")
         self.timeout = timeout
@@ -47,7 +49,7 @@ class HttpEnv:
         self._turns: dict[str, Iterator[int]] = {}
         about = [self._call(url, "GET", "/health") for url in self.urls]
         try:
-            for what in ("pages", "split", "browser", "max_steps"):
+            for what in ("pages", "split", "browser", "max_steps", "clip"):
                 found = {health[what] for health in about}
                 if len(found) > 1:
                     raise BadArguments(

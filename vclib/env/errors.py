@@ -32,7 +32,7 @@ class SessionExpired(EnvError):
 class EpisodeDone(EnvError):
     """A step after the last one."""
 
-    status = 410
+    status = 409
 
 
 class TooLarge(EnvError):

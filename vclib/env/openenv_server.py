@@ -6,10 +6,12 @@ import asyncio
 from functools import cached_property
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
 from fastmcp import FastMCP
 from openenv.core.env_server.http_server import HTTPEnvServer
 from openenv.core.env_server.interfaces import Environment
+from openenv.core.env_server.mcp_types import JsonRpcErrorCode, JsonRpcResponse
 from openenv.core.env_server.types import (
     Action,
     ConcurrencyConfig,
@@ -17,6 +19,7 @@ from openenv.core.env_server.types import (
     Observation,
     State,
 )
+from pydantic_core import PydanticSerializationError
 
 import vclib
 from vclib.env import observation
@@ -161,7 +164,8 @@ def add_openenv_routes(app: FastAPI, env: WebPageEnv) -> None:
     """Add `/ws`, `/schema`, `/metadata`, `/mcp` to an application that has reset, step and state.
 
     OpenEnv's own reset and step make a new environment for each request, which forgets the
-    session; in its production mode it leaves those routes to others.
+    session; in its production mode it leaves those routes to others. Its routes for lists of
+    tasks would only answer 501: a page set need not end.
     """
     HTTPEnvServer(
         lambda: OpenEnvPage(env),
@@ -173,3 +177,18 @@ def add_openenv_routes(app: FastAPI, env: WebPageEnv) -> None:
         env_name=NAME,
         state_cls=PageState,
     ).register_routes(app, mode="production")
+    app.router.routes[:] = [
+        route for route in app.router.routes if "Task API" not in getattr(route, "tags", ())
+    ]
+    for kind in (TypeError, PydanticSerializationError):
+        app.add_exception_handler(kind, _answer_bad_params)
+
+
+def _answer_bad_params(request: Request, error: Exception) -> JSONResponse:
+    """OpenEnv takes a session id or a tool's name for a string, whatever JSON it is."""
+    if request.url.path != "/mcp":
+        raise error
+    answer = JsonRpcResponse.error_response(
+        JsonRpcErrorCode.INVALID_PARAMS, "session_id and name must be strings of whole characters"
+    )
+    return JSONResponse(answer.model_dump())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, RedirectResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -24,7 +25,6 @@ from vclib.env.errors import BadArguments, EnvError, TooLarge
 from vclib.env.pages import MIXED
 from vclib.errors import VclibError
 
-API_VERSION = "1.0.0"
 MAX_BODY_BYTES = 16_000_000
 MAX_ACTIONS = 1024
 START_SECONDS = 20
@@ -64,6 +64,13 @@ class RenderBody(Body):
     html: str
 
 
+class Refusal(BaseModel):
+    """What every refusal says: the kind of error, and a sentence on what to do."""
+
+    error: str
+    detail: str
+
+
 def create_app(
     env: WebPageEnv, *, openenv: bool = True, max_body_bytes: int = MAX_BODY_BYTES
 ) -> FastAPI:
@@ -73,10 +80,17 @@ def create_app(
     `openenv`, and where that package is installed, it is an OpenEnv server too; the package takes
     seconds to import.
     """
-    app = FastAPI(title="VisionCoder environment", version=API_VERSION)
+    refusals: dict[int | str, dict[str, Any]] = {
+        "4XX": {"model": Refusal, "description": "Refused; nothing was done."}
+    }
+    app = FastAPI(title="VisionCoder environment", version=vclib.__version__, responses=refusals)
     app.add_middleware(BodyLimit, limit=max_body_bytes)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_exception_handler(VclibError, _answer_error)
+
+    @app.get("/", include_in_schema=False)
+    def root() -> RedirectResponse:
+        return RedirectResponse("/docs")
 
     # Plain functions run in a pool of threads, so that a render blocks nobody else.
     @app.post("/reset")
@@ -130,14 +144,31 @@ def create_app(
             "max_steps": env.max_steps,
             "sessions": len(env.sessions),
             "max_sessions": env.sessions.limit,
+            "sessions_begun": env.sessions.begun,
             "browser": env.renderer.browser,
+            "clip": env.clip is not None,
         }
 
     if openenv and importlib.util.find_spec("openenv"):
-        from vclib.env.openenv_server import add_openenv_routes
+        # Both are optional to those who import them, and take four fifths of the time.
+        with _hidden("gradio", "rfc3987_syntax"):
+            from vclib.env.openenv_server import add_openenv_routes
 
         add_openenv_routes(app, env)
     return app
+
+
+@contextmanager
+def _hidden(*packages: str) -> Iterator[None]:
+    """Let packages that are not imported yet count as not installed."""
+    modules: dict[str, Any] = sys.modules
+    hidden = [package for package in packages if package not in modules]
+    modules |= dict.fromkeys(hidden)
+    try:
+        yield
+    finally:
+        for package in hidden:
+            del modules[package]
 
 
 def serve(

@@ -31,11 +31,12 @@ class Session:
 class Sessions:
     """The sessions of one environment, and why the last of them ended; for many threads.
 
-    limit: sessions at once; idle_seconds: after which an unused one is given up.
+    limit: sessions at once; idle_seconds: after which an unused one is given up; begun: sessions
+    so far.
     """
 
     def __init__(self, limit: int, idle_seconds: float):
-        self.limit, self.idle_seconds = limit, idle_seconds
+        self.limit, self.idle_seconds, self.begun = limit, idle_seconds, 0
         self._lock = threading.Lock()
         self._open: dict[str, Session] = {}
         self._ends: OrderedDict[str, tuple[type[EnvError], str]] = OrderedDict()
@@ -51,6 +52,7 @@ class Sessions:
                     "max_sessions"
                 )
             self._open[session.id] = session
+            self.begun += 1
         return session
 
     def find(self, session_id: str) -> Session:

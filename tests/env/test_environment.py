@@ -86,7 +86,7 @@ def test_an_episode_is_done_at_its_last_step_and_takes_no_more(env):
     assert len(env.sessions) == 0
     with pytest.raises(EpisodeDone, match="reset begins a new episode") as error:
         env.step(DRAFT, seen.session_id)
-    assert error.value.status == 410
+    assert error.value.status == 409
     env.close_session(seen.session_id)
 
 

@@ -177,6 +177,11 @@ def test_adapters_are_saved_in_the_standard_layout_and_read_back_in_place(
     for agent in AGENTS:
         assert torch.equal(logprobs_of(loaded, samples, agent), expected[agent])
 
+    # peft loads adapters with nothing trainable unless told otherwise.
+    loaded.train_only("critic")
+    sequence_logprobs(loaded, samples, "critic", temperature=1.0)[0].sum().backward()
+    assert all(p.grad.abs().max() > 0 for p in loaded.adapter_parameters("critic").values())
+
     base = Qwen3_5ForConditionalGeneration.from_pretrained(model_folder)
     plain = peft.PeftModel.from_pretrained(base, tmp_path / "critic", is_trainable=True)
     names = {

@@ -24,17 +24,18 @@ def ends_soon(policy):
     policy.eos_ids = ends[: int(vocab * ENDS_SOON)].tolist()
 
 
-def scored(policy, samples, agent):
-    with torch.no_grad():
-        return sequence_logprobs(policy, samples, agent, temperature=samples[0].temperature)
-
-
+@pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("agent", [*AGENTS, None])
-def test_sampled_log_probabilities_are_the_scored_ones(policy, encoded, seeded, agent, ends_soon):
+def test_sampled_log_probabilities_are_the_scored_ones(
+    policy, encoded, seeded, agent, ends_soon, checkpointing
+):
     drawn = sample(policy, encoded * 3, agent, SamplingSettings(24), seeded(0))
     lengths = {len(s.completion_ids) for s in drawn}
     assert len(lengths) > 3
-    logprobs, mask = scored(policy, drawn, agent)
+    with torch.no_grad():
+        logprobs, mask = sequence_logprobs(
+            policy, drawn, agent, temperature=drawn[0].temperature, checkpointing=checkpointing
+        )
     for row, kept, one in zip(logprobs, mask, drawn, strict=True):
         assert torch.allclose(row[kept], one.logprobs, atol=1e-4)
 
@@ -172,7 +173,17 @@ def test_training_mode_and_checkpointing_leave_sampling_as_it_is(policy, encoded
     policy.train_only("critic")
     sequence_logprobs(policy, expected, "critic", temperature=1.0, checkpointing=True)
     policy.model.train()
+    # In train mode with checkpointing, transformers turns the cache off without an error.
+    policy.base.gradient_checkpointing_enable()
+    widths = []
+    hook = policy.base.model.language_model.register_forward_pre_hook(
+        lambda module, args, kwargs: widths.append(kwargs["inputs_embeds"].shape[1]),
+        with_kwargs=True,
+    )
     drawn = sample(policy, encoded, "critic", SamplingSettings(8), seeded(0))
+    hook.remove()
+    policy.base.gradient_checkpointing_disable()
+    assert widths.count(1) == 7
     for one, other in zip(drawn, expected, strict=True):
         assert torch.equal(one.logprobs, other.logprobs)
         assert not one.logprobs.requires_grad

@@ -145,7 +145,7 @@ class Tab:
         self.images, self.urls, self.refused = page.images, {}, []
         _, self.loaded = self.connection.expect(self.session)
         content = {"frameId": self.frame, "html": page.html}
-        answers: list[dict[str, Any]] = await asyncio.gather(
+        answers = await asyncio.gather(
             self.send("Page.setDocumentContent", content),
             self.send("Memory.getDOMCounters"),
             self.loaded,

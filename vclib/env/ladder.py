@@ -95,12 +95,19 @@ def faults(html: str) -> dict[str, list[str]]:
     return {name: [html, *chain] for name, chain in chains.items() if chain}
 
 
-def half(html: str) -> str:
-    """An honest unfinished page: all styles, and the first half of what is in the body."""
+def halves(html: str) -> tuple[str, str]:
+    """Two honest unfinished pages, with all styles.
+
+    One breaks off in the middle; in the other all is laid out, but the second half is not shown.
+    """
     body = re.search(r"<body[^>]*>", html, re.I)
     start = body.end() if body else 0
     cut = html.rfind("<", start, start + (len(html) - start) // 2)
-    return tree_of(html[:cut]).serialize()
+    tree = tree_of(html)
+    leaves = [e for e in _body(tree).descendants() if isinstance(e, Element) and not _elements(e)]
+    for leaf in leaves[len(leaves) // 2 :]:
+        leaf.attrs["style"] = f"{leaf.attrs.get('style') or ''};visibility:hidden"
+    return tree_of(html[:cut]).serialize(), tree.serialize()
 
 
 def declarations(html: str) -> Iterator[Declaration]:

@@ -125,7 +125,7 @@ def _match_texts(ref: Look, cand: Look) -> Pairs:
     likeness = sim.text_similarity(ref.words, cand.words)
     reach = 0.5 * float(np.hypot(*ref.viewport))
     near = sim.nearness(ref.text_rectangles, cand.text_rectangles, reach)
-    return _pairs(likeness * (0.7 + 0.3 * near))
+    return _pairs(likeness * (0.5 + 0.5 * near))
 
 
 def _match_boxes(ref: Look, cand: Look) -> Pairs:

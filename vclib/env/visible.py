@@ -7,18 +7,31 @@ of its ground counts as absent.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from vclib.env.boxes import MIN_OPACITY, Box, page_background, read_boxes
+from vclib.env.boxes import MIN_OPACITY, PICTURES, Box, page_background, read_boxes
 from vclib.env.dom import Element, Fragment, Snapshot, read_elements, read_fragments
-from vclib.env.raster import Color, Rect, area, cut, intersect, mode, overlaps, parse_color, rounded
+from vclib.env.raster import (
+    Color,
+    Rect,
+    area,
+    cut,
+    intersect,
+    overlaps,
+    packed,
+    palette,
+    parse_color,
+    rounded,
+)
 from vclib.env.sanitize import MAX_NODES
 
 MAX_TEXTS = 1_000
+CANVAS = ("HTML", "BODY")  # their grounds are painted behind all else
 MIN_FONT_SIZE = 4.0  # px; below this nothing can be read
 MIN_CONTRAST = 24.0  # largest channel difference between text and its ground
 MIN_INK = 0.3  # how far from its ground towards its colour a pixel of text must be
@@ -75,11 +88,12 @@ def visible_contents(answer: dict[str, Any], pixels: np.ndarray) -> Contents | s
     elements = read_elements(snapshot, width, height)
     background = page_background(elements, pixels)
     covers = Covers(elements)
+    canvas = packed(pixels)
     seen: list[Seen] = []
     for fragment in read_fragments(snapshot, elements):
         part = _unclipped(fragment)
         if part and len(seen) < MAX_TEXTS and not covers.hide(part):
-            proved = _prove(part, pixels)
+            proved = _prove(part, canvas)
             seen += [proved] if proved else []
     return Contents(
         tuple(_join(_without_stacked(seen))),
@@ -100,6 +114,7 @@ def _unclipped(fragment: Fragment) -> Fragment | None:
         or element.opacity <= MIN_OPACITY
         or element.font_size < MIN_FONT_SIZE
         or element.in_drawing
+        or _blur(element) > 0.25 * element.font_size
         or height < MIN_FONT_SIZE
         # Letters heaped on one another by negative spacing cannot be read.
         or width < 0.1 * height * letters
@@ -114,31 +129,55 @@ def _unclipped(fragment: Fragment) -> Fragment | None:
     return Fragment(text, shown, element, fragment.loose) if text.strip() else None
 
 
+def _blur(element: Element | None) -> float:
+    """Pixels by which filters of an element and its ancestors blur it."""
+    radius = 0.0
+    while element and element.altered:
+        radius += sum(map(float, re.findall(r"blur\(([\d.]+)px", element.style["filter"])))
+        element = element.parent
+    return radius
+
+
 class Covers:
-    """Opaque elements, which hide the text that they are painted over."""
+    """What hides text: opaque elements painted over it, and pictures that may show in its place."""
 
     def __init__(self, elements: dict[int, Element]):
         opaque = [element for element in elements.values() if self._is_opaque(element)]
-        rects = [intersect(element.rect, element.clip) for element in opaque]
-        self.rects = np.array(rects, np.float32).reshape(-1, 4)
+        self.rects = _stacked([intersect(element.rect, element.clip) for element in opaque])
         self.paint = np.array([element.paint for element in opaque])
+        pictures = [element for element in elements.values() if _is_picture(element)]
+        self.pictures = _stacked([
+            element.clip if element.name in CANVAS else intersect(element.rect, element.clip)
+            for element in pictures
+        ])  # fmt: skip
 
     @staticmethod
     def _is_opaque(element: Element) -> bool:
         ground = parse_color(element.style["background-color"])
         return (
-            ground is not None
-            and ground[1] * element.opacity > 0.95
+            (_is_picture(element) or (ground is not None and ground[1] > 0.95))
+            and element.opacity > 0.95
             and element.style["visibility"] == "visible"
             and not element.altered
             and "text" not in element.style["background-clip"]
-            and element.name not in ("HTML", "BODY")
+            and element.name not in CANVAS
         )
 
     def hide(self, fragment: Fragment) -> bool:
-        later = self.rects[self.paint > fragment.element.paint]
+        over = self.rects[self.paint > fragment.element.paint]
+        claimed = _text_color(fragment.element)
+        if claimed is None or claimed[1] < 0.5:  # its ink and a picture's cannot be told apart
+            over = np.concatenate([over, self.pictures])
         rect = np.array([fragment.rect], np.float32)
-        return bool(len(later)) and bool(overlaps(rect, later).max() > 0.5 * area(fragment.rect))
+        return bool(len(over)) and bool(overlaps(rect, over).max() > 0.5 * area(fragment.rect))
+
+
+def _is_picture(element: Element) -> bool:
+    return element.name in PICTURES or "url(" in element.style["background-image"]
+
+
+def _stacked(rects: list[Rect]) -> np.ndarray:
+    return np.array(rects, np.float32).reshape(-1, 4)
 
 
 def _text_color(element: Element) -> tuple[Color, float] | None:
@@ -154,18 +193,23 @@ def _text_color(element: Element) -> tuple[Color, float] | None:
     return parsed[0], parsed[1] * element.opacity
 
 
-def _prove(fragment: Fragment, pixels: np.ndarray) -> Seen | None:
+def _prove(fragment: Fragment, canvas: np.ndarray) -> Seen | None:
     """The text with the colours that are really there, or None where there is no ink of it."""
-    crop = cut(pixels, fragment.rect)
+    crop = cut(canvas, fragment.rect)
     if crop.size == 0:
         return None
-    ground = np.array(mode(crop), np.float32)
-    difference = crop.astype(np.float32) - ground
+    # Whether a pixel is ink depends on its colour alone; some 96 columns tell enough of a line.
+    step = 1 if fragment.loose else max(1, crop.shape[1] // 96)
+    names, colors, counts = palette(crop[:, ::step])
+    ground = colors[counts.argmax()]
+    difference = colors - ground
     claimed = _text_color(fragment.element)
     if claimed is None:
         contrast = np.abs(difference).max(-1)
         ink = contrast > max(MIN_CONTRAST, 0.5 * float(contrast.max()))
-        shows = np.median(crop[ink], 0) if ink.any() else ground
+        shows = ground
+        if ink.any():
+            shows = np.median(np.repeat(colors[ink], counts[ink], axis=0), 0)
     else:
         shows = ground + (np.array(claimed[0], np.float32) - ground) * claimed[1]
         towards = shows - ground
@@ -177,9 +221,11 @@ def _prove(fragment: Fragment, pixels: np.ndarray) -> Seen | None:
         ink = (along > MIN_INK) & ((off**2).sum(-1) < 0.16 * (towards @ towards))
     letters = len("".join(fragment.text.split()))
     size = min(fragment.element.font_size, fragment.rect[3] - fragment.rect[1])
-    if ink.sum() < max(2.0, 0.012 * size * size * letters):
+    if step * counts[ink].sum() < max(2.0, 0.012 * size * size * letters):
         return None
-    rect = _around(ink, fragment) if fragment.loose else fragment.rect
+    rect = fragment.rect
+    if fragment.loose:
+        rect = _around(np.isin(crop, names[ink]), fragment)
     return Seen(fragment.text, rect, fragment.element, rounded(shows), rounded(ground))
 
 

@@ -59,7 +59,8 @@ def _scored_otherwise(change: Callable[[Sample], Sample], **fixed: Any) -> list:
 def _with_prompt(sample: Sample) -> Sample:
     """The text of the prompt counted among what the policy has said."""
     prompt = sample.prompt
-    start = int(prompt.mm_token_type_ids.nonzero().max()) + 1
+    # After the last image and the token that closes it, which cannot be sampled.
+    start = int(prompt.mm_token_type_ids.nonzero().max()) + 2
     shorter = Prompt(
         prompt.input_ids[:start],
         prompt.mm_token_type_ids[:start],
@@ -68,6 +69,13 @@ def _with_prompt(sample: Sample) -> Sample:
     )
     ids = torch.cat([prompt.input_ids[start:], sample.completion_ids])
     return replace(sample, prompt=shorter, completion_ids=ids)
+
+
+def _prompt_unmasked() -> list:
+    def whole(sample: Sample, eos_ids: list[int]) -> int:
+        return len(sample.completion_ids)  # the prompt holds ends of turns of its own
+
+    return [*_scored_otherwise(_with_prompt), (scoring, "_scored_length", whole)]
 
 
 def _text_only(sample: Sample) -> Sample:
@@ -114,8 +122,8 @@ def _across_pages() -> list:
 def _wrong_adapter() -> list:
     honest = Learner.__init__
 
-    def make(self: Any, *args: Any) -> None:
-        honest(self, *args)
+    def make(self: Any, *args: Any, **named: Any) -> None:
+        honest(self, *args, **named)
         self.optimizers["critic"] = self.optimizers["developer"]
 
     return [(Learner, "__init__", make)]
@@ -133,9 +141,7 @@ def _greedy_critic() -> list:
 
 FAULTS = {
     "shifted": Fault("the log-probability of each token is read one place too late", _shifted),
-    "prompt-unmasked": Fault(
-        "the prompt's text is trained on with the turn", lambda: _scored_otherwise(_with_prompt)
-    ),
+    "prompt-unmasked": Fault("the prompt's text is trained on with the turn", _prompt_unmasked),
     "across-pages": Fault("a turn is compared with turns on other pages", _across_pages),
     "temperature": Fault(
         "turns are sampled at 0.7 and scored at 1",

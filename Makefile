@@ -26,7 +26,7 @@ test: setup browser  ## everything that CI runs: lint, types, tests, the stored 
 		--nbval-cell-timeout 900 --timeout 900 notebooks
 
 lab: setup browser  ## open the course in JupyterLab
-	$(PY) -m jupyterlab --notebook-dir=. $$([ "$$(id -u)" = 0 ] && echo --allow-root) \
+	$(PY) -m jupyterlab --notebook-dir=. --LabApp.news_url=None $$([ "$$(id -u)" = 0 ] && echo --allow-root) \
 		notebooks/00_start_here.ipynb
 
 notebooks: setup browser  ## execute every notebook again and store the outputs

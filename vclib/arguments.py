@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import difflib
 import textwrap
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 from vclib.paths import TINY
@@ -98,6 +100,19 @@ class Flags:
         if self.profiles:
             how.setdefault("default", argparse.SUPPRESS)
         self.section.add_argument(flag, help=help.replace("%", "%%"), **how)
+
+
+def pretrain_defaults() -> dict[str, Any]:
+    """Defaults of `PretrainSettings`, read from its source: importing it would import torch."""
+    source = Path(__file__).parent / "rl" / "pretrain.py"
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    [settings] = [n for n in tree.body if getattr(n, "name", None) == "PretrainSettings"]
+    assert isinstance(settings, ast.ClassDef)
+    return {
+        field.target.id: ast.literal_eval(field.value)
+        for field in settings.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and field.value
+    }
 
 
 def paragraph(text: str) -> str:

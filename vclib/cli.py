@@ -19,6 +19,7 @@ from vclib import __version__
 from vclib.arguments import Help, Parser, paragraph
 from vclib.errors import VclibError
 from vclib.flags import FLAGS, VERBS
+from vclib.paths import remedy
 
 DESCRIPTION = (
     "Two agents in one vision-language model learn to write web pages: the Developer writes HTML "
@@ -43,8 +44,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run(arguments, command="python -m vclib " + shlex.join(words)) or 0
     except VclibError as error:
         return _fail(str(error), 2)
-    except KeyboardInterrupt:
-        return _fail("interrupted; what was written before is whole.", 130)
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        if package == "vclib":
+            raise
+        return _fail(f"this Python lacks the package {package}; {remedy(*words)}.", 2)
+    except KeyboardInterrupt as error:
+        return _fail(str(error) or "interrupted; what was written before is whole.", 130)
     except BrokenPipeError:
         # The reader went away, as in `| head`. Python would complain again when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

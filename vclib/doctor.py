@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from vclib.errors import VclibError
-from vclib.paths import ROOT, TINY
+from vclib.paths import ROOT, TINY, remedy
 
 PYTHON = ((3, 11), (3, 13))
 MEMORY = 4e9
@@ -22,7 +22,6 @@ DISK = 2e9
 """Bytes that the small model's training needs at hand, with some room."""
 POINTER = 1000
 """Bytes below which a weights file is the pointer that Git LFS leaves."""
-INSTALL = "run `make setup`"
 COLOR = (47, 134, 214)
 PAGE = "<!doctype html><html><head></head><body style='background:#2f86d6'>vclib</body></html>"
 
@@ -66,16 +65,20 @@ def _safely(name: str, look: Callable[[], Check]) -> Check:
         return look()
     except VclibError as error:
         return Check(name, False, " ".join(str(error).split()))
+    except ModuleNotFoundError as error:
+        found = f"this Python lacks the package {error.name}"
+        return Check(name, False, found, remedy("doctor"), needed=name != "gpu")
     except Exception as error:
-        return Check(name, False, f"{type(error).__name__}: {error}".splitlines()[0], INSTALL)
+        found = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Check(name, False, found, remedy("doctor"))
 
 
 def _python() -> Check:
     low, high = PYTHON
     fine = low <= sys.version_info[:2] <= high
     span = f"{low[0]}.{low[1]} to {high[0]}.{high[1]}"
-    remedy = "" if fine else f"install Python {span}, then `make setup PYTHON=/path/to/it`"
-    return Check("python", fine, f"{platform.python_version()} at {sys.executable}", remedy)
+    advice = "" if fine else f"install Python {span}, then `make setup PYTHON=/path/to/it`"
+    return Check("python", fine, f"{platform.python_version()} at {sys.executable}", advice)
 
 
 def _packages() -> Check:
@@ -93,11 +96,10 @@ def _packages() -> Check:
         if not wanted.specifier.contains(found, prereleases=True):
             other.append(f"{wanted.name} {found}, not {wanted.specifier}")
     if missing:
-        return Check("packages", False, f"missing: {', '.join(missing)}", INSTALL)
+        return Check("packages", False, f"missing: {', '.join(missing)}", remedy("doctor"))
     if other:
-        return Check(
-            "packages", False, f"other versions: {'; '.join(other)}", INSTALL, needed=False
-        )
+        found = f"other versions: {'; '.join(other)}"
+        return Check("packages", False, found, remedy("doctor"), needed=False)
     count = len(project["dependencies"])
     return Check("packages", True, f"{count} as pinned, transformers {version('transformers')}")
 
@@ -128,6 +130,9 @@ def _browser() -> Check:
 def _model(name: str) -> Check:
     """Whether the model's files are here; loading it all would take too long for a large one."""
     folder = Path(name)
+    advice = "give --model the folder of a Qwen3.5 with vision, or its name on the hub"
+    if folder.resolve() == TINY:
+        advice = "restore it from the repository"
     if not folder.is_dir():
         if name.count("/") == 1 and not name.startswith((".", "/", "~")):
             from huggingface_hub import try_to_load_from_cache
@@ -136,13 +141,13 @@ def _model(name: str) -> Check:
                 return Check("model", True, f"{name} from the hub, in the cache")
             advice = "it will be downloaded at first use: that needs the network, and disk"
             return Check("model", False, f"{name} is not in the cache", advice, needed=False)
-        return Check("model", False, f"there is no folder {name}", "restore it from the repository")
+        return Check("model", False, f"there is no folder {name}", advice)
     wanted = ("config.json", "tokenizer.json", "chat_template.jinja")
     missing = [file for file in wanted if not (folder / file).is_file()]
     weights = list(folder.glob("*.safetensors"))
     if missing or not weights:
         lacks = ", ".join([*missing, *([] if weights else ["*.safetensors"])])
-        return Check("model", False, f"{folder} lacks {lacks}", "restore it from the repository")
+        return Check("model", False, f"{folder} lacks {lacks}", advice)
     size = sum(path.stat().st_size for path in weights)
     if size < POINTER:
         found = f"the weights in {folder} are {size} bytes: a pointer, not the file"
@@ -154,8 +159,8 @@ def _memory() -> Check:
     free = _free_memory()
     if free is None:
         return Check("memory", True, "unknown on this system")
-    remedy = "" if free >= MEMORY else "close other programs, or lower --token-budget"
-    return Check("memory", free >= MEMORY, f"{free / 1e9:.1f} GB free", remedy)
+    advice = "" if free >= MEMORY else "close other programs, or lower --token-budget"
+    return Check("memory", free >= MEMORY, f"{free / 1e9:.1f} GB free", advice)
 
 
 def _free_memory() -> float | None:
@@ -179,16 +184,16 @@ def _free_memory() -> float | None:
 
 def _disk() -> Check:
     free = shutil.disk_usage(Path.cwd()).free
-    remedy = "" if free >= DISK else "make room, or write elsewhere with --output"
-    return Check("disk", free >= DISK, f"{free / 1e9:.1f} GB free here", remedy)
+    advice = "" if free >= DISK else "make room, or write elsewhere with --output"
+    return Check("disk", free >= DISK, f"{free / 1e9:.1f} GB free here", advice)
 
 
 def _cores() -> Check:
     count = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
-    remedy = "" if count >= 2 else "training works, at about half the speed"
-    return Check("cores", count >= 2, f"{count}", remedy, needed=False)
+    advice = "" if count >= 2 else "training works, at about half the speed"
+    return Check("cores", count >= 2, f"{count}", advice, needed=False)
 
 
 def _gpu() -> Check:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from vclib.arguments import Flags, number, one_of, several_of
+from vclib.arguments import Flags, number, one_of, pretrain_defaults, several_of
 from vclib.paths import TINY
 
 VERBS = {
@@ -24,11 +23,16 @@ VERBS = {
 }
 PORT = 8000
 EVAL_PAGES = 60
+PAGE_SETS = (
+    "blocks, web, websight or folder:PATH: the HTML files below it, by size in thirds easy, medium "
+    "and hard, a fifth of each held out"
+)
 
 PHASES = one_of("developer", "critic", "alternate", "combined")
 DIFFICULTY = one_of("easy", "medium", "hard", "mixed")
 ENV = one_of("inprocess", "http")
 COUNT, SEED, REAL = number(int, 1), number(int, 0), number(float, 0, "X")
+GROUP = number(int, 2)
 ABOVE_ZERO = number(float, 1e-12, "X")
 PATH: dict[str, Any] = {"type": Path, "metavar": "PATH"}
 NAME: dict[str, Any] = {"metavar": "NAME"}
@@ -69,14 +73,14 @@ TRAIN_SERVER_PORT (--env-url http://127.0.0.1:PORT), VCLIB_CHROMIUM (the browser
     add("--episodes", "updates, where there is one phase", **COUNT)
     add("--episodes-per-phase", "updates in each phase of alternate", **COUNT)
     add("--num-phases", "phases of alternate, the Developer's first", **COUNT)
-    add("--k-rollouts", "episodes on the same page, compared with each other", **COUNT)
+    add("--k-rollouts", "episodes on the same page, compared with each other", **GROUP)
     add("--pages-per-update", "pages (groups of K episodes) in one update", **COUNT)
     add("--max-steps", "Developer turns in an episode, at most", **COUNT)
     add("--partner", "adapter of the agent that is not trained", **one_of("latest", "base"))
 
     add.group("model and pages")
     add("--model", "folder or hub name of a Qwen3.5 with vision", **NAME, **_from("TRAIN_MODEL"))
-    add("--pages", "page set: blocks, web, websight or folder:PATH", **NAME)
+    add("--pages", PAGE_SETS, **NAME)
     add("--difficulty", "of the pages", **DIFFICULTY)
     add("--env", "where pages are rendered and scored", **ENV)
     add("--env-url", "the server, for --env http", shown=server_url(), metavar="URL")
@@ -104,7 +108,7 @@ TRAIN_SERVER_PORT (--env-url http://127.0.0.1:PORT), VCLIB_CHROMIUM (the browser
     add("--output", "folder of the run folders", metavar="PATH")
     add("--run-name", "folder of this run in it", shown="PROFILE-1, PROFILE-2, ...", **NAME)
     add("--checkpoint-dir", "", shown="RUN/checkpoints", metavar="PATH", **_from("CHECKPOINT_DIR"))
-    add("--checkpoint-every", "updates between checkpoints", **COUNT)
+    add("--checkpoint-every", "updates between checkpoints; a phase's end has one too", **COUNT)
     add("--resume-from", "a checkpoint, or a run's folder: its newest one", metavar="PATH")
     add("--overwrite", "start afresh in a folder that holds a run", **ON)
 
@@ -114,18 +118,20 @@ TRAIN_SERVER_PORT (--env-url http://127.0.0.1:PORT), VCLIB_CHROMIUM (the browser
 
 
 def eval_flags(parser: argparse.ArgumentParser) -> None:
+    from vclib.rl.profiles import PROFILES
     from vclib.rl.results import DECODINGS, LOOPS, EvalSettings
 
     default, own = EvalSettings(), "the adapters' run's own, else {}"
+    phase_end = f"outputs/laptop-1/checkpoints/update-{PROFILES['laptop'].episodes_per_phase:06d}"
     add = Flags(parser)
     add.about(
         "Play the same held-out pages with the base model and with trained adapters: the Developer "
         "alone (as many turns, no critique) and with the Critic, sampled and greedy. Prints "
         "rewards with 95 % bootstrap intervals over pages, paired for differences; writes "
         "OUTPUT/eval/eval.json and OUTPUT/report.html.",
-        """examples:
+        f"""examples:
   python -m vclib eval --adapters outputs/laptop-1
-  python -m vclib eval --adapters outputs/laptop-1/checkpoints/update-000032 --count 30
+  python -m vclib eval --adapters {phase_end} --count 30
   python -m vclib eval --model Qwen/Qwen3.5-9B --pages web
       the base model alone
 
@@ -169,7 +175,7 @@ def render_flags(parser: argparse.ArgumentParser) -> None:
     add = Flags(parser)
     add.about(
         "Render an HTML file as the environment does, and print what the reward sees of it; with "
-        "a reference, score it part by part.",
+        "a reference, score it part by part. Only the viewport, a page's top, is seen and scored.",
         """examples:
   python -m vclib render page.html --out page.png
   python -m vclib render draft.html --reference page.html""",
@@ -188,11 +194,14 @@ def serve_flags(parser: argparse.ArgumentParser) -> None:
         "Offer the environment over HTTP: an OpenEnv server, and POST /reset, /step, /render.",
         """examples:
   python -m vclib serve --pages web --port 8001
+  curl -X POST "http://127.0.0.1:8001/reset?difficulty=easy"
+  curl -X POST http://127.0.0.1:8001/step -H "Content-Type: application/json" \\
+      -d '{"session_id": "SESSION_ID, from the answer to /reset", "html": "<h1>Sales</h1>"}'
   python -m vclib train --env http --env-url http://127.0.0.1:8001
 
 environment variables: TRAIN_SERVER_PORT (--port), VCLIB_CHROMIUM (the browser). A flag wins.""",
     )
-    add("--pages", "page set: blocks, web, websight or folder:PATH", default="blocks", **NAME)
+    add("--pages", PAGE_SETS, default="blocks", **NAME)
     add("--split", "", default="train", **one_of("train", "heldout"))
     add("--max-steps", "steps in an episode, at most", default=5, **COUNT)
     host = "127.0.0.1"
@@ -271,19 +280,6 @@ FLAGS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "export": export_flags,
     "doctor": doctor_flags,
 }
-
-
-def pretrain_defaults() -> dict[str, Any]:
-    """Defaults of `PretrainSettings`, read from its source: importing it would import torch."""
-    source = Path(__file__).parent / "rl" / "pretrain.py"
-    tree = ast.parse(source.read_text(encoding="utf-8"))
-    [settings] = [n for n in tree.body if getattr(n, "name", None) == "PretrainSettings"]
-    assert isinstance(settings, ast.ClassDef)
-    return {
-        field.target.id: ast.literal_eval(field.value)
-        for field in settings.body
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and field.value
-    }
 
 
 def _from(variable: str) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from typing import Any
 
 from vclib.errors import VclibError
 from vclib.flags import EVAL_PAGES, server_url
-from vclib.paths import TINY
+from vclib.paths import ROOT, TINY
 from vclib.rl.profiles import PROFILES, TrainSettings
-from vclib.rl.results import LOOPS, EvalSettings
+from vclib.rl.results import LOOPS, EvalSettings, count_of
 
 SMALL_GPU = 24e9
 """Bytes of GPU memory below which a card gets the profile t4."""
@@ -35,7 +35,16 @@ def train_settings(flags: argparse.Namespace) -> TrainSettings:
         name = given.get("run_name") or next_free(output, profile).name
     if changes.get("env", base.env) == "http" and not changes.get("env_url", base.env_url):
         changes["env_url"] = server_url()
-    return base.but(**changes, run=name)
+    settings = base.but(**changes, run=name)
+    if settings.phase == "alternate" and "episodes" in given:
+        raise VclibError(
+            "Phase alternate has --episodes-per-phase and --num-phases, no --episodes."
+        )
+    if settings.phase != "alternate" and given.keys() & {"episodes_per_phase", "num_phases"}:
+        raise VclibError(
+            f"Phase {settings.phase} has --episodes, no --episodes-per-phase or --num-phases."
+        )
+    return settings
 
 
 def default_profile(model: str | None) -> str:
@@ -60,14 +69,21 @@ def next_free(folder: Path, name: str) -> Path:
 
 
 def announcement(settings: TrainSettings) -> str:
-    """What a run is going to do, in two lines."""
-    phases = [name for name, _ in settings.schedule]
-    plan = f"{settings.total_updates} updates, phase{'s' if len(phases) > 1 else ''}"
-    return (
-        f"{Path(settings.model).name} on {settings.pages} pages: {plan} {', '.join(phases)}; "
+    """What a run is going to do, in a few lines."""
+    model, phases = Path(settings.model).name, [name for name, _ in settings.schedule]
+    plan = f"{count_of('update', settings.total_updates)}, phase{'s' if len(phases) > 1 else ''}"
+    said = (
+        f"{model} on {settings.pages} pages: {plan} {', '.join(phases)}; "
         f"{settings.pages_per_update} x {settings.k_rollouts} episodes of up to "
-        f"{settings.max_steps} drafts each\nRun folder: {settings.run_folder}"
+        f"{count_of('draft', settings.max_steps)} each\nRun folder: {settings.run_folder}"
     )
+    if model == TINY.name and settings.pages != "blocks":
+        said += f"\n{model} was made on generated block pages and reads no others."
+    if settings.resume_from:
+        from vclib.rl.checkpoint import find
+
+        said += f"\nIt goes on after {find(Path(settings.resume_from))}."
+    return said
 
 
 def evaluation_of(settings: TrainSettings, count: int) -> EvalSettings:
@@ -90,7 +106,7 @@ def evaluation_of(settings: TrainSettings, count: int) -> EvalSettings:
     )
 
 
-def count_of(flags: argparse.Namespace) -> int:
+def eval_pages(flags: argparse.Namespace) -> int:
     """Held-out pages that `train` evaluates on."""
     few = getattr(flags, "profile", None) == "ci"
     return getattr(flags, "eval_pages", 6 if few else EVAL_PAGES)
@@ -121,12 +137,14 @@ def find_adapters(path: Path) -> Adapters:
         if not path.is_dir():
             raise VclibError(
                 f"There is no folder {path}; --adapters takes a run (outputs/laptop-1), a "
-                "checkpoint (…/update-000032), or a folder with developer/ and critic/ in it."
+                "checkpoint (…/update-000018), or a folder with developer/ and critic/ in it."
             )
         checkpoint = find(path)
         folder, settings = checkpoint / "adapters", _resumed_settings(checkpoint)
     config = json.loads((folder / "developer" / ADAPTER_CONFIG).read_text(encoding="utf-8"))
     model = settings.model if settings else config["base_model_name_or_path"]
+    if not Path(model).is_dir() and (ROOT / model).is_dir():
+        model = str(ROOT / model)
     return Adapters(folder, model, config["r"], config["lora_alpha"], settings)
 
 

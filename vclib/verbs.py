@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vclib.errors import VclibError
-from vclib.paths import DATA, TINY, in_project
+from vclib.paths import DATA, TINY, in_project, program
 
 
 def run_train(flags: argparse.Namespace, command: str) -> int:
@@ -21,7 +21,7 @@ def run_train(flags: argparse.Namespace, command: str) -> int:
     if os.environ.get("RANK", "0") == "0":
         print(choose.announcement(settings), flush=True)
     from vclib.console import quieten, show_updates
-    from vclib.rl.report import write_report
+    from vclib.rl.report import idle_updates, write_report
     from vclib.rl.trainer import Trainer
 
     quieten(settings.model)
@@ -33,23 +33,31 @@ def run_train(flags: argparse.Namespace, command: str) -> int:
                 pass
             return 0 if trainer.finished else 130
         _note(command, folder, fresh=settings.overwrite)
-        show_updates(trainer.run(), trainer.done, settings.total_updates)
+        try:
+            show_updates(trainer.run(), trainer.done, settings.total_updates)
+        except KeyboardInterrupt as error:
+            kept = "what was written before is whole" if trainer.done else "no update was done yet"
+            raise KeyboardInterrupt(f"interrupted; {kept}.") from error
         if not trainer.finished:
             print(f"Stopped after update {trainer.done} of {settings.total_updates}.")
             if trainer.checkpoint_path:
-                resume = f"python -m vclib train --resume-from {trainer.checkpoint_path}"
+                resume = f"{program()} train --resume-from {trainer.checkpoint_path}"
                 print(f"It is saved. Go on with:\n  {resume}")
             return 130
         print(f"Trained adapters: {trainer.checkpoint_path}", flush=True)
+        if idle := idle_updates(folder):
+            print(idle, flush=True)
         if not flags.no_eval:
-            evaluation = choose.evaluation_of(settings, choose.count_of(flags))
+            evaluation = choose.evaluation_of(settings, choose.eval_pages(flags))
             about = {"model": settings.model, "adapters": trainer.checkpoint_path}
             try:
+                if trainer.told_to_stop:
+                    raise KeyboardInterrupt
                 _evaluate(trainer.policy, trainer.env, evaluation, folder, about)
             except KeyboardInterrupt:
                 print("Interrupted. The training is saved; to evaluate it:", file=sys.stderr)
-                again = f"  python -m vclib eval --adapters {folder} --output {folder}"
-                print(again, file=sys.stderr)
+                again = f"eval --adapters {folder} --output {folder} --count {evaluation.count}"
+                print(f"  {program()} {again}", file=sys.stderr)
                 return 130
     print(f"Report: {write_report(folder)}")
     return 0
@@ -127,18 +135,16 @@ def run_render(flags: argparse.Namespace, command: str) -> int:
         if breakdown.reason:
             rows.append(["because", breakdown.reason, ""])
     print(columns(rows))
+    if (tallest := max(render.page_height for render in renders)) > flags.height:
+        seen = "seen and scored" if flags.reference else "seen"
+        print(f"{seen}: the top {flags.height} of {tallest} px; --height {tallest} for all")
     return 0
 
 
 def run_serve(flags: argparse.Namespace, command: str) -> int:
     """Serve the environment until told to stop."""
-    try:
-        from vclib.env.server import serve
-    except ModuleNotFoundError as error:
-        raise VclibError(
-            f"The server needs the package {error.name}, which is not installed; run "
-            "`pip install -e '.[server]'`."
-        ) from error
+    from vclib.env.server import serve
+
     serve(flags.host, flags.port, flags.pages, flags.split, flags.max_steps)
     return 0
 

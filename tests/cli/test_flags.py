@@ -1,6 +1,7 @@
 """Flags, their help, and what is said of bad ones."""
 
 import dataclasses
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +10,17 @@ import pytest
 
 from vclib.cli import main, parse
 from vclib.flags import VERBS, pretrain_defaults
-from vclib.paths import TINY
+from vclib.paths import ROOT, TINY
 from vclib.rl.pretrain import PretrainSettings
 from vclib.rl.profiles import PROFILES
-from vclib.settings import default_profile, eval_settings, evaluation_of, next_free, train_settings
+from vclib.settings import (
+    announcement,
+    default_profile,
+    eval_settings,
+    evaluation_of,
+    next_free,
+    train_settings,
+)
 
 
 def settings_of(*words):
@@ -71,7 +79,10 @@ def test_help_imports_nothing_heavy():
         (["train", "--advantage", "x"], "'x' is not one of flat, per_turn, dr_grpo, rloo"),
         (["train", "--env", "remote"], "'remote' is not one of inprocess, http"),
         (["train", "--episodes", "0"], "'0' is not a whole number of 1 or more"),
-        (["train", "--k-rollouts", "four"], "'four' is not a whole number of 1 or more"),
+        (["train", "--k-rollouts", "four"], "'four' is not a whole number of 2 or more"),
+        (["train", "--k-rollouts", "1"], "'1' is not a whole number of 2 or more"),
+        (["train", "--episodes", "3"], "--episodes-per-phase and --num-phases"),
+        (["train", "--phase", "critic", "--num-phases", "3"], "Phase critic has --episodes,"),
         (["train", "--learning-rate", "nan"], "'nan' is not a number"),
         (["train", "--episode", "3"], "unknown argument --episode, did you mean --episodes?"),
         (["train", "--max-steps", "1"], "max_steps must be at least 2"),
@@ -120,6 +131,37 @@ def test_a_run_without_a_name_takes_the_next_free_number(here):
     assert settings_of("--profile", "ci").run == "ci-3"
     assert settings_of("--profile", "ci", "--run-name", "mine").run_folder == Path("outputs/mine")
     assert next_free(Path("outputs"), "eval") == Path("outputs/eval-1")
+
+
+def test_a_run_is_announced_with_what_to_expect_of_the_small_model(here):
+    said = announcement(settings_of("--phase", "developer", "--episodes", "1", "--max-steps", "1"))
+    assert "1 update, phase developer" in said and "up to 1 draft each" in said
+    assert "reads no others" not in said
+    assert "reads no others" in announcement(settings_of("--pages", "web"))
+
+
+def test_the_checkpoint_in_the_help_of_eval_is_one_that_the_profile_writes(here, capsys):
+    with pytest.raises(SystemExit):
+        main(["eval", "--help"])
+    update = int(re.search(r"update-(\d+)", capsys.readouterr().out)[1])
+    assert PROFILES["laptop"].phase_at(update - 1)[2]
+
+
+@pytest.mark.parametrize(
+    "words", [["train"], ["eval"], ["render", "x.html"], ["serve"], ["figures"], ["doctor"]]
+)
+def test_a_python_without_the_packages_is_told_which_command_has_them(words):
+    bare = [sys.executable, "-S", "-m", "vclib", *words]
+    done = subprocess.run(bare, capture_output=True, text=True, cwd=ROOT)
+    there = (ROOT / ".venv" / "bin" / "python").exists()
+    helps = f"run `.venv/bin/python -m vclib {' '.join(words)}`" if there else "run `make setup`"
+    if words == ["doctor"]:
+        assert done.returncode == 1 and done.stdout.count(helps) >= 3
+        assert "Missing: packages, torch, browser." in done.stdout
+    else:
+        assert done.returncode == 2
+        [line] = done.stderr.splitlines()
+        assert "this Python lacks the package" in line and helps in line
 
 
 def test_the_profile_follows_the_model():

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +15,9 @@ import pytest
 from PIL import Image
 
 from vclib.cli import main
+from vclib.paths import ROOT, TINY
+from vclib.policy.model import LoraSettings, Policy
+from vclib.settings import find_adapters
 
 PAGE = (
     "<!doctype html><html><head></head><body style='background:#224466'>"
@@ -98,6 +102,27 @@ def test_an_interrupt_finishes_the_update_saves_and_says_how_to_go_on(here, mode
     assert len((here / "outputs/ci-1/commands.txt").read_text().splitlines()) == 2
 
 
+def test_a_stop_in_the_last_update_leaves_the_evaluation_to_a_command(here, model, capsys):
+    def interrupt_an_update():
+        while signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    words = ["train", *SHORT, "--model", model, "--phase", "developer", "--episodes", "1"]
+    thread = threading.Thread(target=interrupt_an_update, daemon=True)
+    thread.start()
+    assert main([*words, "--developer-tokens", "4", "--eval-pages", "2"]) == 130
+    thread.join()
+    said = capsys.readouterr()
+    assert "Trained adapters" in said.out and "evaluating" not in said.err
+    # Drafts of four tokens all score 0.
+    assert "0 of 1 update moved a weight: all groups were silent" in said.out
+    command = re.search(r"-m vclib (eval .*)", said.err)[1].split()
+    assert main([*command, "--decodings", "greedy"]) == 0
+    assert "0 of 1 update" in (here / "outputs/ci-1/report.html").read_text(encoding="utf-8")
+    capsys.readouterr()
+
+
 def test_a_model_that_cannot_be_had_fails_in_one_sentence(here):
     words = [
         sys.executable,
@@ -106,8 +131,6 @@ def test_a_model_that_cannot_be_had_fails_in_one_sentence(here):
         "train",
         "--model",
         "Qwen/Qwen3.5-9B",
-        "--episodes",
-        "1",
     ]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(here / "hub")}
     done = subprocess.run(words, capture_output=True, text=True, env=environment)
@@ -158,6 +181,23 @@ def test_render_without_a_reference_tells_what_is_seen(page, capsys):
     assert re.search(r"text blocks +1\n", capsys.readouterr().out)
 
 
+def test_render_says_what_of_a_tall_page_was_not_seen(here, capsys):
+    (here / "tall.html").write_text(PAGE.replace("<h1", "<div style='height:500px'></div><h1"))
+    assert main(["render", "tall.html", "--reference", "tall.html"]) == 0
+    said = re.search(
+        r"scored: the top 192 of (\d+) px; (--height \1) for all", capsys.readouterr().out
+    )
+    assert main(["render", "tall.html", *said[2].split()]) == 0
+    assert "for all" not in capsys.readouterr().out
+
+
+def test_saved_adapters_have_no_empty_card_and_name_the_projects_model_by_its_place(here):
+    Policy.load(TINY, lora=LoraSettings(r=2), device="cpu").save_adapters(here / "adapters")
+    assert not list(here.rglob("README.md"))
+    assert all(str(ROOT) not in path.read_text() for path in here.rglob("*.json"))
+    assert find_adapters(here / "adapters").model == str(TINY)
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_full_disk_is_one_sentence(page, fails):
     assert "the disk is full" in fails("render", page, "--out", "/dev/full")
@@ -176,5 +216,5 @@ def test_doctor_says_what_to_do_where_something_is_missing(here, monkeypatch, ca
     assert main(["doctor", "--model", str(here / "no-model")]) == 1
     out = capsys.readouterr().out
     assert re.search(r"^FAIL +browser .*make browser", out, re.MULTILINE)
-    assert re.search(r"^FAIL +model .*no-model\n +restore it", out, re.MULTILINE)
+    assert re.search(r"^FAIL +model .*no-model\n +give --model", out, re.MULTILINE)
     assert "Missing: browser, model." in out

@@ -9,6 +9,8 @@ import pytest
 
 from vclib.errors import VclibError
 from vclib.rl import figures
+from vclib.rl.evaluate import table
+from vclib.rl.headline import idle_updates
 from vclib.rl.redraw import draw_figures, is_run, runs_in
 from vclib.rl.report import headline, phases_of, write_report
 from vclib.rl.results import Arm, Draft, EvalSettings, Evaluation, PageResult, shown_pages
@@ -31,7 +33,11 @@ def evaluation_with_gain(gain, spread=0.0):
             if arm.policy == "trained":
                 last += gain + (spread if number % 2 else -spread)
             shown = arm.loop == "critic" and arm.decoding == "sampled"
-            drafts = [Draft(HOSTILE, picture, 0.4, None), Draft("<p>2", picture, last, HOSTILE)]
+            parts = {"format": 0.5, "text_block": 1.0, "ssim": 0.9, "clip": None}
+            drafts = [
+                Draft(HOSTILE, picture, 0.4, None, parts),
+                Draft("<p>2", picture, last, HOSTILE),
+            ]
             arms[arm].append(
                 PageResult(page, page.split("/")[2], [[0.4, last]], 0, drafts if shown else [])
             )
@@ -76,6 +82,62 @@ def test_the_report_holds_headline_curves_pictures_table_and_origin(run):
         "blocks/heldout/easy/0",
     ):
         assert words in text
+
+
+def test_the_report_explains_its_rows_its_levels_and_what_revising_gains(run):
+    text = write_report(run).read_text(encoding="utf-8")
+    for words in (
+        "without the Critic (the Developer revises its own draft)",
+        "last - first, trained alone",
+        "compare levels within a phase",
+        "seconds of the evaluation",
+        "one update",
+        "format 0.50, ssim 0.90",
+    ):
+        assert words in text
+
+
+def test_a_difference_that_rounds_to_nothing_is_not_negative(tmp_path):
+    evaluation = evaluation_with_gain(-0.0002, spread=0.0001)
+    save(evaluation, tmp_path / "eval", list(shown_pages(evaluation)))
+    text = write_report(tmp_path).read_text(encoding="utf-8") + table(evaluation)
+    assert "+0.000" in text and "-0.000" not in text
+
+
+def test_a_loss_by_revising_is_said(run):
+    evaluation = evaluation_with_gain(-0.2, spread=0.01)
+    said = " ".join(headline(evaluation).sentences)
+    assert "Revising makes drafts worse, trained with Critic: last - first -0.100" in said
+    assert "Revising makes drafts worse, base" not in said
+    assert "Revising" not in " ".join(headline(evaluation_with_gain(0.2)).sentences)
+
+
+@pytest.mark.parametrize(
+    ("norms", "silent", "says"),
+    [
+        ([0.0], 1.0, "0 of 1 update moved a weight: all groups were silent"),
+        ([0.3, 0.0], 1.0, "1 of 2 updates moved a weight: in the others all groups were silent"),
+        ([float("inf"), 0.2], 0.0, "1 of 2 updates moved a weight: in the others there was no"),
+        ([0.1, 0.2], 0.0, None),
+    ],
+)
+def test_updates_that_moved_nothing_are_counted(tmp_path, norms, silent, says):
+    rows = [{"grad_norm": norm, "silent_share": silent} for norm in norms]
+    (tmp_path / "diagnostics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = idle_updates(tmp_path)
+    assert said is None if says is None else said.startswith(says)
+
+
+@pytest.mark.parametrize("rewards", [[0.0], [1.0, 1.0], [0.83, 0.84]])
+def test_curves_of_a_short_run_have_whole_updates_and_the_scale_of_rewards(rewards):
+    rows = [{"iter": n, "mean": reward} for n, reward in enumerate(rewards, 1)]
+    [axes] = figures.reward_curve(rows).axes
+    low, high = axes.get_ylim()
+    assert 0 <= low < high <= 1 and high - low > 0.099
+    left, right = axes.get_xlim()
+    ticks = [tick for tick in axes.get_xticks() if left <= tick <= right]
+    assert ticks == list(range(1, len(rows) + 1))
+    assert len(axes.lines) == (1 if len(rows) == 1 else 2)
 
 
 def test_the_report_needs_nothing_but_itself_and_runs_no_page_that_it_shows(run):
@@ -130,6 +192,7 @@ def test_an_evaluation_comes_back_from_its_file_as_it_was(tmp_path):
     assert after.gain(arm, base) == before.gain(arm, base)
     assert shown_pages(after) == shown_pages(before)
     assert after.arms[arm][0].drafts[1].critique == HOSTILE
+    assert after.arms[arm][0].drafts[0].lacks() == "format 0.50, ssim 0.90"
     content = json.loads((tmp_path / "eval.json").read_text())
     assert {row["measure"] for row in content["means"]} == {"first", "last", "best"}
 

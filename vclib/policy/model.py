@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from transformers import Qwen3_5ForConditionalGeneration
 
 from vclib.errors import VclibError
+from vclib.paths import in_project
 from vclib.policy.encoding import EncodedImage, Encoder, Prompt, check_image_tokens
 from vclib.policy.loading import (
     choose_device,
@@ -105,6 +106,8 @@ class Policy:
                 model = get_peft_model(base, config, adapter_name=AGENTS[0])
                 for agent in AGENTS[1:]:
                     model.add_adapter(agent, config)
+        for saved in model.peft_config.values():
+            saved.base_model_name_or_path = in_project(name)
         policy = cls(model, processor)
         if adapters is not None:
             policy.load_adapters(adapters)
@@ -138,6 +141,9 @@ class Policy:
         self.model.save_pretrained(
             str(folder), selected_adapters=list(AGENTS), save_embedding_layers=False
         )
+        for agent in AGENTS:
+            # peft adds a card with nothing filled in.
+            (Path(folder) / agent / "README.md").unlink(missing_ok=True)
 
     def load_adapters(self, folder: str | Path) -> None:
         """Read what `save_adapters` wrote, in place: optimizers keep their parameters.

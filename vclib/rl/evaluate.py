@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from vclib.env.pages import Page, PageSet
+from vclib.env.reward import WEIGHTS
 from vclib.errors import VclibError
 from vclib.policy.model import Policy
 from vclib.policy.sampling import SamplingSettings
@@ -98,13 +99,15 @@ def table(evaluation: Evaluation) -> str:
         for arm in evaluation.arms:
             if arm.decoding == decoding:
                 means = [evaluation.mean(arm, "last", name) for name in difficulties]
-                lines += _two_rows(arm.label, _more(evaluation, arm), means, ".3f")
+                lines += _two_rows(arm.label, _more(evaluation, arm), means, "z.3f")
         for name, of, after, before in comparisons(evaluation):
             if of == decoding:
                 gains = [evaluation.gain(after, before, "last", d) for d in difficulties]
-                lines += _two_rows(name, "", gains, "+.3f")
+                lines += _two_rows(name, "", gains, "+z.3f")
     pages = f"{evaluation.pages()} {evaluation.settings.split} pages"
     lines += ["", f"low..high: 95 % bootstrap interval over {pages}, paired for differences"]
+    if "alone" in evaluation.settings.loops:
+        lines.append("alone: without the Critic, the Developer revises its own draft")
     return "\n".join(lines[1:])
 
 
@@ -146,6 +149,8 @@ def _drafts(episode: Episode) -> list[Draft]:
         if turn.agent == "critic":
             critique = turn.text
         elif turn.render is not None:
-            drafts.append(Draft(turn.text, turn.render, float(turn.reward or 0.0), critique))
+            parts = {name: part for name, part in (turn.rewards or {}).items() if name in WEIGHTS}
+            reward = float(turn.reward or 0.0)
+            drafts.append(Draft(turn.text, turn.render, reward, critique, parts))
             critique = None
     return drafts

@@ -87,6 +87,7 @@ def reward_curve(
         figure = _canvas(figure, WIDE)
         axes = figure.subplots()
         _draw_curve(axes, rows, "mean", window)
+        _within_scale(axes)
         _shade(axes, phases)
         axes.set(xlabel="update", ylabel="reward of the last draft")
         if axes.get_legend_handles_labels()[0]:
@@ -109,6 +110,7 @@ def difficulty_curves(
             _draw_curve(axes, rows, name, window)
             _shade(axes, phases, label=False)
             axes.set(title=name, xlabel="update")
+        _within_scale(panels[0])
         panels[0].set_ylabel("reward")
     return figure
 
@@ -244,10 +246,20 @@ def _draw_curve(axes: Axes, rows: Sequence[Row], name: str, window: int | None) 
         return
     x, y = np.asarray(points, dtype=float).T
     window = window or max(2, len(points) // 8)
-    axes.plot(x, y, "o", color=_color(name), markersize=2.6, alpha=0.45)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    label = f"mean of {window} updates"
-    axes.plot(x, moving_mean(y, window), color=_color(name), linewidth=1.8, label=label)
+    axes.plot(x, y, "o", color=_color(name), ms=3, alpha=0.45, clip_on=False, label="one update")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set_xlim(rows[0]["iter"] - 0.5, rows[-1]["iter"] + 0.5)
+    if len(points) > 1:
+        label = f"mean of {min(window, len(points))} updates"
+        axes.plot(x, moving_mean(y, window), color=_color(name), linewidth=1.8, label=label)
+
+
+def _within_scale(axes: Axes) -> None:
+    """Limits of at least a tenth of the scale of rewards, and inside it."""
+    low, high = axes.get_ylim()
+    middle, half = (low + high) / 2, max(high - low, 0.1) / 2
+    middle = min(max(middle, half), 1 - half)
+    axes.set_ylim(max(0.0, middle - half), min(1.0, middle + half))
 
 
 def _shade(axes: Axes, phases: Sequence[Phase], *, label: bool = True) -> None:

@@ -41,6 +41,7 @@ th, td { text-align: left; padding: 6px 12px 6px 0; border-bottom: 1px solid var
 th { font-weight: 600; color: var(--soft); font-size: 13px; }
 tr:last-child td { border-bottom: 0; }
 td small { color: var(--soft); white-space: nowrap; }
+td:first-child small { white-space: normal; }
 .strip { display: grid; grid-template-columns: repeat(auto-fill, minmax(168px, 1fr)); gap: 12px; }
 .nothing { border: 1px dashed var(--line); border-radius: 6px; color: var(--soft);
   font-size: 13px; display: flex; align-items: center; justify-content: center; padding: 12px;
@@ -101,14 +102,15 @@ def facts(values: Mapping[str, Any]) -> str:
     return table(("", ""), rows).replace("<thead><tr><th></th><th></th></tr></thead>", "")
 
 
-def picture(pixels: np.ndarray, name: str, note: str = "", alt: str = "") -> str:
-    """One page (uint8 RGB, shape [H, W, 3]) with its name and a note in bold."""
+def picture(pixels: np.ndarray, name: str, note: str = "", more: str = "") -> str:
+    """One page (uint8 RGB, shape [H, W, 3]) with its name, a note in bold, and more below it."""
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, format="PNG", optimize=True)
     data = base64.b64encode(buffer.getvalue()).decode()
+    below = f"<br>{escape(more)}" if more else ""
     return (
-        f'<figure><img alt="{escape(alt or name)}" src="data:image/png;base64,{data}">'
-        f"<figcaption>{escape(name)} <b>{escape(note)}</b></figcaption></figure>"
+        f'<figure><img alt="{escape(name)}" src="data:image/png;base64,{data}">'
+        f"<figcaption>{escape(name)} <b>{escape(note)}</b>{below}</figcaption></figure>"
     )
 
 

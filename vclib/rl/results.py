@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,12 +57,18 @@ class Arm:
 
 @dataclass(frozen=True)
 class Draft:
-    """One Developer turn kept to be shown; `critique` is what the Critic had said before it."""
+    """One Developer turn to be shown, the critique before it, and the parts of its reward."""
 
     html: str
     pixels: np.ndarray
     reward: float
     critique: str | None
+    parts: Mapping[str, float | None] | None = None
+
+    def lacks(self) -> str:
+        """The parts below 1, for instance "format 0.50, ssim 0.97"."""
+        parts = {name: value for name, value in (self.parts or {}).items() if value is not None}
+        return ", ".join(f"{name} {value:.2f}" for name, value in parts.items() if value < 0.995)
 
 
 @dataclass
@@ -181,9 +187,14 @@ def shown_pages(evaluation: Evaluation, per_difficulty: int = 2) -> dict[str, st
         gains = evaluation.page_gains(trained, base)
         for why, pick in (("most", max), ("least", min)):
             page_id = pick(gains, key=gains.__getitem__)
-            words = f"the page that gained {why}, {gains[page_id]:+.3f}"
+            words = f"the page that gained {why}, {gains[page_id]:+z.3f}"
             shown[page_id] = f"{shown[page_id]}, {words}" if page_id in shown else words
     return shown
+
+
+def count_of(noun: str, number: int) -> str:
+    """For instance "1 page" or "12 pages"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _measure(rewards: Sequence[float], measure: str) -> float:

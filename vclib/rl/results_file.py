@@ -104,6 +104,7 @@ def _page_row(result: PageResult, folder: Path, arm: Arm, show: Sequence[str]) -
                 "html": draft.html,
                 "reward": draft.reward,
                 "critique": draft.critique,
+                "parts": draft.parts,
                 "picture": _save_picture(draft.pixels, folder, result.page_id, arm.policy, turn),
             }
             for turn, draft in enumerate(result.drafts, 1)
@@ -113,7 +114,9 @@ def _page_row(result: PageResult, folder: Path, arm: Arm, show: Sequence[str]) -
 
 def _page_result(row: Mapping[str, Any], folder: Path) -> PageResult:
     drafts = [
-        Draft(d["html"], _picture(folder / d["picture"]), d["reward"], d["critique"])
+        Draft(
+            d["html"], _picture(folder / d["picture"]), d["reward"], d["critique"], d.get("parts")
+        )
         for d in row.get("drafts", ())
     ]
     return PageResult(row["page_id"], row["difficulty"], row["rewards"], row["truncated"], drafts)

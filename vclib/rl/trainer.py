@@ -71,7 +71,7 @@ class Trainer:
         if self.accelerator.is_main_process:
             self.log = RunLog(settings.run_folder, after=self.done)
             checkpoint.drop_after(settings.checkpoint_folder, self.done)
-        self._stop = False
+        self._stop = self.told_to_stop = False
         self._whole = True  # False between an update's first step and its log: not to be saved
         self._browser: str | None = None
         self._tracking = False
@@ -92,7 +92,7 @@ class Trainer:
                 self.env.close()
 
     def stop(self) -> None:
-        """End `run()` after the update in hand; safe from another thread."""
+        """End `run()` after the update in hand, and set `told_to_stop`; safe from any thread."""
         self._stop = True
 
     @property
@@ -126,7 +126,7 @@ class Trainer:
         finally:
             # Also when the run is stopped, the caller breaks off, or the environment fails.
             self.save()
-            self._stop = False
+            self.told_to_stop, self._stop = self._stop, False
 
     def _stop_agreed(self) -> bool:
         """Whether any process was told to stop; one that stopped alone would hang the others."""

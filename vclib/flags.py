@@ -37,6 +37,8 @@ ABOVE_ZERO = number(float, 1e-12, "X")
 PATH: dict[str, Any] = {"type": Path, "metavar": "PATH"}
 NAME: dict[str, Any] = {"metavar": "NAME"}
 ON: dict[str, Any] = {"action": "store_true"}
+URLS: dict[str, Any] = {"action": "append", "metavar": "URL"}
+SERVERS = "the server, for --env http; several, each with a flag of its own, share the work"
 
 
 def train_flags(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +85,7 @@ TRAIN_SERVER_PORT (--env-url http://127.0.0.1:PORT), VCLIB_CHROMIUM (the browser
     add("--pages", PAGE_SETS, **NAME)
     add("--difficulty", "of the pages", **DIFFICULTY)
     add("--env", "where pages are rendered and scored", **ENV)
-    add("--env-url", "the server, for --env http", shown=server_url(), metavar="URL")
+    add("--env-url", SERVERS, shown=server_url(), **URLS)
 
     add.group("learning")
     add("--advantage", "how the returns of a group are compared", **one_of(*VARIANTS))
@@ -160,7 +162,7 @@ environment variables: TRAIN_MODEL (--model), TRAIN_SERVER_PORT (--env-url), VCL
 
     add.group("machine")
     add("--env", "where pages are rendered and scored", default="inprocess", **ENV)
-    add("--env-url", "the server, for --env http", default=server_url(), metavar="URL")
+    add("--env-url", SERVERS, shown=server_url(), **URLS)
     shown = own.format(default.episodes_per_batch)
     add("--episodes-per-batch", "in step; fewer need less memory", shown=shown, **COUNT)
     add("--device", "cpu, cuda, or auto", default="auto", **NAME)
@@ -198,6 +200,7 @@ def serve_flags(parser: argparse.ArgumentParser) -> None:
   curl -X POST http://127.0.0.1:8001/step -H "Content-Type: application/json" \\
       -d '{"session_id": "SESSION_ID, from the answer to /reset", "html": "<h1>Sales</h1>"}'
   python -m vclib train --env http --env-url http://127.0.0.1:8001
+      several servers share the work if --env-url is given for each
 
 environment variables: TRAIN_SERVER_PORT (--port), VCLIB_CHROMIUM (the browser). A flag wins.""",
     )

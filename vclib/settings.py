@@ -24,7 +24,11 @@ def train_settings(flags: argparse.Namespace) -> TrainSettings:
     """The profile's settings, or the resumed run's, under the flags that were given."""
     given = vars(flags).copy()
     names = {field.name for field in fields(TrainSettings)}
-    changes = {name: value for name, value in given.items() if name in names}
+    changes = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in given.items()
+        if name in names
+    }
     if "resume_from" in given and "profile" not in given:
         base = _resumed_settings(Path(given["resume_from"]))
         name = given.get("run_name", base.run)
@@ -182,7 +186,7 @@ def environment_of(flags: argparse.Namespace, settings: EvalSettings) -> TrainSe
         max_steps=settings.max_steps,
         phase="developer",
         env=flags.env,
-        env_url=flags.env_url,
+        env_url=tuple(flags.env_url or [server_url()]),
     )
 
 

@@ -93,7 +93,7 @@ def run_eval(flags: argparse.Namespace, command: str) -> int:
         adapters=adapters.folder if adapters else None,
     )
     about = {"model": model, "adapters": adapters.folder if adapters else "none"}
-    with open_env(choose.environment_of(flags, settings)) as env:
+    with open_env(choose.environment_of(flags, settings), any_split=True) as env:
         _evaluate(policy, env, settings, folder, about)
     _note(command, folder)
     print(f"Report: {write_report(folder)}")

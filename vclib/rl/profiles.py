@@ -24,7 +24,7 @@ class TrainSettings:
     split: str = "train"  # the split that the pages come from
     difficulty: str = "mixed"  # easy, medium, hard, or mixed: all three in turn
     env: Literal["inprocess", "http"] = "inprocess"  # where pages are rendered and scored
-    env_url: str | None = None  # address of the server when env is http
+    env_url: str | tuple[str, ...] | None = None  # the server or servers when env is http
     max_steps: int = 5  # Developer turns in an episode, at most
     use_critic: bool = True  # False: the Developer revises without critique
 

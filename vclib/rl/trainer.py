@@ -279,17 +279,22 @@ class Trainer:
                 )
 
 
-def open_env(settings: TrainSettings) -> Any:
-    """The environment that the settings name: in this process, or a server's."""
+def open_env(settings: TrainSettings, *, any_split: bool = False) -> Any:
+    """The environment that the settings name: in this process, or that of a server or several.
+
+    any_split: pages will be asked for by id, so that the servers' own split does not matter.
+    Raises VclibError if a server offers other pages.
+    """
     if settings.env == "http":
         from vclib.env.client import HttpEnv  # needs the server extra; the default env does not
 
-        env = HttpEnv((settings.env_url or "").split(","))
-        served, asked = (env.page_set, env.split), (settings.pages, settings.split)
+        env = HttpEnv(settings.env_url or ())
+        served = env.page_set, env.split
+        asked = settings.pages, env.split if any_split else settings.split
         if served != asked:
             env.close()
             raise VclibError(
-                f"{settings.env_url} serves {' '.join(served)} pages, the run asks for "
+                f"{', '.join(env.urls)} serves {' '.join(served)} pages, the run asks for "
                 f"{' '.join(asked)}; start the server with those, or ask for what it serves."
             )
         return env

@@ -1,6 +1,7 @@
-"""A training run in a process of its own: settings as JSON on the command line."""
+"""Training runs in processes of their own: settings as JSON, a line a run, from standard input."""
 
 import json
+import os
 import sys
 
 from vclib.env.environment import WebPageEnv
@@ -24,11 +25,23 @@ class BlankPages(PageSet):
         return Page(f"blank/{split}/{difficulty}/{index}", html, split, difficulty)
 
 
-def main() -> None:
-    settings = TrainSettings(**json.loads(sys.argv[1]))
+def train(settings: TrainSettings) -> None:
     with WebPageEnv(BlankPages()) as env, Trainer(settings, env) as trainer:
+        print("done", trainer.done, flush=True)
         for update in trainer.run():
-            print(update.index, flush=True)
+            print("done", update.index, flush=True)
+
+
+def main() -> None:
+    """Begin a run for each line of JSON; a fork begins at once, with everything imported."""
+    for line in sys.stdin:
+        pid = os.fork()
+        if not pid:
+            os.close(0)
+            train(TrainSettings(**json.loads(line)))
+            os._exit(0)
+        print("pid", pid, flush=True)
+        print("ended", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 
 
 if __name__ == "__main__":

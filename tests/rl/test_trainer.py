@@ -1,20 +1,16 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 import torch
 
 from vclib.errors import VclibError
+from vclib.paths import TINY
 from vclib.rl import checkpoint
-from vclib.rl.runlog import CONFIG, DIAGNOSTICS, REWARD_LOG, TRAIN_LOG, read_jsonl, read_rewards
+from vclib.rl.runlog import CONFIG, DIAGNOSTICS, TRAIN_LOG, read_jsonl, read_rewards
 from vclib.rl.trainer import Trainer
-
-WORKER = Path(__file__).with_name("run_training.py")
 
 
 def adapters(policy):
@@ -128,6 +124,12 @@ def test_the_logs_of_a_run(finished, env):
     assert config["settings"]["k_rollouts"] == 3
 
 
+def test_the_configuration_names_a_model_of_the_project_by_its_place_in_it(settings, env):
+    train(settings.but(model=str(TINY), episodes=1, max_steps=1), env)
+    config = json.loads((settings.run_folder / CONFIG).read_text())
+    assert config["settings"]["model"] == "data/models/vc-tiny"
+
+
 def test_the_frozen_partner_plays_its_adapter_or_the_base(finished, settings, env):
     _, [update] = train(settings.but(episodes=1, partner="base"), env)
     for played, adapter in ((finished[1][0], "critic"), (update, None)):
@@ -154,31 +156,6 @@ def test_the_same_seed_gives_the_same_numbers_and_another_seed_others(settings, 
         train(run, env)
     first, again, other = map(lines, runs)
     assert again == first != other
-
-
-def test_a_killed_run_that_is_resumed_equals_one_that_was_not(settings, env):
-    settings = settings.but(episodes=4, checkpoint_every=2)
-    killed = settings.but(run="killed")
-    worker = subprocess.Popen(
-        [sys.executable, str(WORKER), json.dumps(killed.as_dict())],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert worker.stdout is not None
-    for line in worker.stdout:
-        if line.strip() == "3":
-            worker.send_signal(signal.SIGKILL)
-            break
-    worker.wait()
-    assert len(lines(killed)) == 3
-    assert checkpoint.find(killed.run_folder).name == "update-000002"
-    resumed, _ = train(killed.but(resume_from=str(killed.run_folder)), env)
-    whole, _ = train(settings, env)
-    assert lines(killed) == lines(settings)
-    assert lines(killed, REWARD_LOG) == lines(settings, REWARD_LOG)
-    left, right = adapters(resumed.policy), adapters(whole.policy)
-    assert same(left["developer"], right["developer"]) and same(left["critic"], right["critic"])
 
 
 def test_stop_saves_and_the_run_goes_on_from_there(settings, env):

@@ -14,13 +14,14 @@ from accelerate.utils import gather_object
 
 from vclib.env.environment import WebPageEnv
 from vclib.errors import VclibError
+from vclib.paths import in_project
 from vclib.policy.model import LoraSettings, Policy
 from vclib.rl import checkpoint
 from vclib.rl.episodes import episode_settings, play, reset
 from vclib.rl.interrupts import interrupts_deferred
 from vclib.rl.learner import Learner
 from vclib.rl.profiles import TrainSettings, trained_agents
-from vclib.rl.runlog import TRAIN_LOG, Meter, RunLog
+from vclib.rl.runlog import Meter, RunLog
 from vclib.rl.update import Update, assign_credit, records, summarise
 
 
@@ -43,8 +44,8 @@ class Trainer:
         self, settings: TrainSettings, env: Any = None, policy: Policy | None = None
     ) -> None:
         self.settings = settings
-        state, resumed = self._look_up_resume()
-        self._refuse_used_folders()
+        state, resumed = checkpoint.look_up(settings)
+        checkpoint.refuse_used_folders(settings)
         if settings.threads:
             torch.set_num_threads(settings.threads)
         self.accelerator = Accelerator(
@@ -220,7 +221,7 @@ class Trainer:
             return
         if not self._tracking:
             self.log.write_config(
-                self.settings.as_dict(),
+                self.settings.as_dict() | {"model": in_project(self.settings.model)},
                 browser=self._browser,
                 processes=self.accelerator.num_processes,
                 device=str(self.policy.device),
@@ -253,30 +254,6 @@ class Trainer:
             device=str(self.accelerator.device) if several else settings.device,
             dtype=settings.dtype,
         )
-
-    def _look_up_resume(self) -> tuple[dict[str, Any] | None, Path | None]:
-        if not self.settings.resume_from:
-            return None, None
-        path = checkpoint.find(Path(self.settings.resume_from))
-        state = checkpoint.read_state(path)
-        checkpoint.check_settings(state, self.settings)
-        return state, path
-
-    def _refuse_used_folders(self) -> None:
-        settings = self.settings
-        if settings.resume_from or settings.overwrite:
-            return
-        holds_run = {
-            settings.run_folder: (settings.run_folder / TRAIN_LOG).exists(),
-            settings.checkpoint_folder: any(settings.checkpoint_folder.glob("update-*")),
-        }
-        for folder, used in holds_run.items():
-            if used:
-                raise VclibError(
-                    f"{folder} already holds a run. Give this one another name (--run-name) or "
-                    "another checkpoint folder, go on with that one (--resume-from "
-                    f"{folder}), or overwrite it."
-                )
 
 
 def open_env(settings: TrainSettings, *, any_split: bool = False) -> Any:

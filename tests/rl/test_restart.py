@@ -1,0 +1,152 @@
+"""Runs that are killed, or that fill the disk, and then go on."""
+
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from vclib.errors import VclibError
+from vclib.rl import checkpoint
+from vclib.rl.runlog import REWARD_LOG, TRAIN_LOG
+from vclib.rl.trainer import Trainer
+
+WORKER = Path(__file__).with_name("run_training.py")
+
+
+class Starter:
+    """Starts runs in processes of their own, one at a time, and reads what they say."""
+
+    def __init__(self):
+        self.process = subprocess.Popen(
+            [sys.executable, str(WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+
+    def start(self, settings):
+        """The run from its beginning, or from what was saved."""
+        if checkpoint.newest(settings.checkpoint_folder):
+            settings = settings.but(resume_from=str(settings.run_folder))
+        else:
+            settings = settings.but(overwrite=True)
+        self.process.stdin.write(json.dumps(settings.as_dict()) + "\n")
+        self.process.stdin.flush()
+        return self.until("pid")
+
+    def until(self, word, least=-math.inf):
+        """The number after this word, as soon as it is said of a number that large."""
+        for line in self.process.stdout:
+            said, number = line.split()
+            assert said in (word, "done"), f"{line} came before {word} {least}"
+            if said == word and int(number) >= least:
+                return int(number)
+        raise AssertionError(f"the worker has gone, before {word} {least}")
+
+
+@pytest.fixture
+def starter():
+    starter = Starter()
+    yield starter
+    starter.process.stdin.close()
+    assert starter.process.wait() == 0
+
+
+def run_whole(settings, env):
+    with Trainer(settings, env) as trainer:
+        list(trainer.run())
+
+
+def written(settings):
+    """What must be equal: both logs byte by byte, and every tensor of the last checkpoint."""
+    newest = checkpoint.find(settings.run_folder)
+    adapters = {path.relative_to(newest): load_file(path) for path in newest.rglob("*.safetensors")}
+    optimizers = torch.load(newest / "optimizers.pt", weights_only=True)
+    tensors = {(str(file), name): t for file, ts in adapters.items() for name, t in ts.items()}
+    for agent, state in optimizers.items():
+        for number, values in state["state"].items():
+            tensors |= {(agent, number, name): value for name, value in values.items()}
+    logs = [(settings.run_folder / name).read_bytes() for name in (REWARD_LOG, TRAIN_LOG)]
+    return newest.name, logs, tensors
+
+
+def assert_same_run(settings, other):
+    (name, logs, tensors), (other_name, other_logs, others) = map(written, (settings, other))
+    assert (name, logs) == (other_name, other_logs)
+    assert tensors.keys() == others.keys() and len(tensors) > 100
+    for key, tensor in tensors.items():
+        assert torch.equal(tensor, others[key]), key
+
+
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.long)])
+def test_a_run_killed_at_random_moments_equals_one_that_was_not(settings, env, starter, kills):
+    rng = random.Random(kills)
+    whole = settings.but(
+        phase="alternate", num_phases=3, episodes_per_phase=2 if kills < 10 else 8, run="whole"
+    )
+    killed = whole.but(run="killed")
+    began = time.monotonic()
+    run_whole(whole, env)
+    one_update = (time.monotonic() - began) / whole.total_updates
+    cut_short = 0
+    for update in sorted(rng.randrange(whole.total_updates - 1) for _ in range(kills)):
+        # How often it saves may change from start to start; what it learns may not.
+        pid = starter.start(killed.but(checkpoint_every=rng.randint(1, 3)))
+        starter.until("done", update)
+        time.sleep(rng.uniform(0, one_update))
+        os.kill(pid, signal.SIGKILL)
+        assert starter.until("ended") == -signal.SIGKILL
+        cut_short += bool(list(killed.checkpoint_folder.glob(".update-*")))
+    starter.start(killed)
+    assert starter.until("ended") == 0
+    print(f"{kills} kills, {cut_short} of them amid writing a checkpoint")
+    assert_same_run(killed, whole)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A filesystem of 2 MB that really fills up."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
+    if os.name != "posix" or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("only root may mount; test_checkpoint has a full disk by a limit on files")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def fill(folder, leaving):
+    """Write a file that leaves so many bytes free; deleting it makes room again."""
+    room = os.statvfs(folder)
+    ballast = folder / "ballast"
+    ballast.write_bytes(b"\0" * max(0, room.f_bavail * room.f_frsize - leaving))
+    return ballast
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+def test_a_run_on_a_disk_that_fills_up_goes_on_when_there_is_room(settings, env, small_disk, share):
+    settings = settings.but(episodes=3, checkpoint_every=1)
+    here = settings.but(output=str(small_disk))
+    with pytest.raises(VclibError, match=r"Make room .* on that disk.*"), Trainer(here, env) as run:
+        for update in run.run():
+            if update.index == 1:
+                good = checkpoint.find(here.run_folder)
+                size = sum(path.stat().st_size for path in good.rglob("*"))
+                ballast = fill(small_disk, leaving=int(share * size))
+    assert checkpoint.find(here.run_folder) == good and good.name == "update-000001"
+    ballast.unlink()
+    run_whole(here.but(resume_from=str(here.run_folder)), env)
+    run_whole(settings, env)
+    assert_same_run(here, settings)

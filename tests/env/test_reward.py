@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vclib.env import synth
-from vclib.env.browser import Render, Renderer
-from vclib.env.clip import load_clip
+from vclib.env.browser import Renderer
 from vclib.env.reward import WEIGHTS, Breakdown, Reference, score
 from vclib.errors import VclibError
 from vclib.paths import DATA
@@ -65,11 +59,6 @@ def in_page(extra: str) -> str:
     return PAGE.replace("</body>", f"{extra}</body>")
 
 
-def data_url(pixels: np.ndarray) -> str:
-    png = cv2.imencode(".png", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))[1]
-    return f"data:image/png;base64,{base64.b64encode(png.tobytes()).decode()}"
-
-
 def document(body: str, style: str = "margin:0") -> str:
     return f'<!doctype html><html><body style="{style}">{body}</body></html>'
 
@@ -84,65 +73,10 @@ SVG = (
     '<text y="23" fill="#fff">Gallery</text><text y="71" fill="#fff">Orders</text>'
     '<text y="103" fill="#fff">Home</text><text x="128" y="103" fill="#111827">Cart</text></svg>'
 )
-FOREIGN = PAGE[PAGE.index("<div") : PAGE.index("</body>")]
 GRADIENT = (
     "linear-gradient(#2563eb 48px,#dc2626 48px 80px,transparent 80px),"
     "linear-gradient(90deg,#16a34a 50%,#facc15 50%) 0 80px/256px 64px no-repeat,#fef3c7"
 )
-
-
-def gallery(reference: Render) -> dict[str, str]:
-    """Pages that look for points without copying the page as a page."""
-    mosaic = "".join(
-        f'<i style="float:left;width:16px;height:16px;background:rgb{tuple(map(int, color))}"></i>'
-        for color in reference.pixels[8::16, 8::16].reshape(-1, 3)
-    )
-    shadows = ",".join(
-        f"{x + 1}px {y + 1}px 0 4px rgb{tuple(map(int, reference.pixels[y, x]))}"
-        for y in range(4, 192, 8)
-        for x in range(4, 256, 8)
-    )
-    svg_url = base64.b64encode(SVG.encode()).decode()
-    overlay = "position:fixed;left:0;top:0;width:256px;height:192px"
-    image = f'<img style="{overlay}" src="{data_url(reference.pixels)}">'
-    return {
-        "blank": BLANK,
-        "empty": "",
-        "ground only": document("", "background:#fef3c7"),
-        "one flat colour": document("", "background:#2563eb"),
-        "white-washed": in_page(f'<div style="{overlay};background:#fff"></div>'),
-        "white-washed, unclickable": in_page(
-            f'<div style="{overlay};background:#fff;pointer-events:none"></div>'
-        ),
-        "washed out": in_page(f'<div style="{overlay};background:rgba(255,255,255,.97)"></div>'),
-        "faded": PAGE.replace("margin:0", "margin:0;opacity:.02"),
-        "one image": document(f'<img src="{data_url(reference.pixels)}">'),
-        "one image as background": document(
-            "", f"margin:0;background:url({data_url(reference.pixels)})"
-        ),
-        "one image with hidden words": document(
-            f'<p style="opacity:0">Gallery Orders Home Cart</p>{image}'
-        ),
-        "svg copy": document(SVG),
-        "svg image": document(f'<img src="data:image/svg+xml;base64,{svg_url}">'),
-        "page inside svg": document(
-            '<svg width="256" height="192"><foreignObject width="256" height="192">'
-            f"{FOREIGN}</foreignObject></svg>",
-            "margin:0;font:bold 20px/32px sans-serif;background:#fef3c7",
-        ),
-        "gradient copy": document("", f"margin:0;background:{GRADIENT}"),
-        "shadow copy": document(
-            f'<div style="position:absolute;left:-1px;top:-1px;width:1px;height:1px;'
-            f'box-shadow:{shadows}"></div>'
-        ),
-        "mosaic of boxes": document(mosaic),
-        "giant page": in_page('<div style="height:6000px">x</div>'),
-        "too giant page": in_page('<div style="height:60000px">x</div>'),
-        "prompt echo": document(WRITE),
-        "prompt echo as text": WRITE,
-        "all the words of the set": document(" ".join(synth.WORDS) * 3),
-        "the words in one line": document("Gallery Orders Home Cart", "color:#000"),
-    }
 
 
 @pytest.mark.parametrize("difficulty", synth.DIFFICULTIES)
@@ -304,17 +238,6 @@ def test_talk_and_fences_around_the_document_lower_the_score(judge: Judge) -> No
         assert breakdown.total < 0.95
 
 
-def test_a_hacked_page_scores_below_an_honest_half(
-    judge: Judge, renderer: Renderer, reference: Reference
-) -> None:
-    half = judge(HALF)
-    assert half.gate == 1
-    pages = gallery(reference.render)
-    renders = renderer.render_many(list(pages.values()))
-    totals = {name: score(reference, r).total for name, r in zip(pages, renders, strict=True)}
-    assert {name: total for name, total in totals.items() if total >= 0.75 * half.total} == {}
-
-
 @pytest.mark.parametrize("html", ["", BLANK, document("", "background:#fef3c7")])
 def test_an_empty_render_of_a_page_is_zero_and_says_why(judge: Judge, html: str) -> None:
     breakdown = judge(html)
@@ -408,44 +331,3 @@ def test_a_colour_further_off_costs_more(judge: Judge) -> None:
     parts = [part(judge(PAGE.replace("#16a34a", color)), "color") for color in colors]
     assert parts[0] == 1
     assert parts == sorted(parts, reverse=True)
-
-
-def test_clip_is_absent_unless_asked_for_and_its_weight_is_shared_out(
-    renderer: Renderer, reference: Reference
-) -> None:
-    def coarse_colors(pixels: np.ndarray) -> np.ndarray:
-        return cv2.resize(pixels, (8, 6), interpolation=cv2.INTER_AREA).ravel() - 128.0
-
-    half = renderer.render(HALF)
-    without, having = score(reference, half), score(reference, half, clip=coarse_colors)
-    assert without.parts["clip"] is None
-    parts = {name: value for name, value in without.parts.items() if value is not None}
-    weights = sum(WEIGHTS[name] for name in parts)
-    mean = sum(WEIGHTS[name] * value for name, value in parts.items()) / weights
-    assert without.total == pytest.approx(mean * without.gate, abs=1e-5)
-    assert 0 < part(having, "clip") < 1
-    assert score(reference, reference.render, clip=coarse_colors).total == 1
-    blank = renderer.render(document("", "background:#fef3c7"))
-    assert score(reference, blank, clip=coarse_colors).parts["clip"] == 0
-
-
-def test_clip_weights_are_taken_from_this_machine_or_not_at_all(
-    renderer: Renderer, reference: Reference, tmp_path: Path
-) -> None:
-    from transformers import CLIPImageProcessor, CLIPVisionConfig, CLIPVisionModelWithProjection
-
-    assert load_clip(str(tmp_path)) is None
-    config = CLIPVisionConfig(
-        hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2
-    )
-    CLIPVisionModelWithProjection(config).save_pretrained(tmp_path)
-    CLIPImageProcessor().save_pretrained(tmp_path)
-    clip = load_clip(str(tmp_path))
-    assert clip is not None
-    assert score(reference, reference.render, clip=clip).parts["clip"] == 1
-    assert part(score(reference, renderer.render(HALF), clip=clip), "clip") < 1
-
-
-def test_the_environment_side_runs_without_torch() -> None:
-    code = "import sys, vclib.env.reward, vclib.env.clip; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -188,7 +188,7 @@ def _row_html(row: Row) -> str:
     return f'<div style="display:flex;height:{row.height}px">\n{cells}</div>\n'
 
 
-_BODY = re.compile(r"<body[^>]*background:(#\w+)")
+_BODY = re.compile(r"<body[^<>]*background:(#\w+)")
 _DIV = re.compile(r"<div style=\"([^\">]*)\">([^<]*)|(</div>)")
 
 

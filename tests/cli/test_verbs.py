@@ -64,6 +64,16 @@ def test_train_evaluates_and_reports_and_eval_and_figures_read_what_it_left(here
     assert main(["figures", str(run), "--output", "drawn"]) == 0
     assert (here / "drawn" / "ci-1" / "reward.png").is_file()
 
+    assert main(["export", str(run), "--output", "exported"]) == 0
+    card = (here / "exported" / "README.md").read_text(encoding="utf-8")
+    assert "| phase | developer |" in card and "2 heldout pages" in card
+    capsys.readouterr()
+    assert main(["export", str(run), "--output", "exported"]) == 2
+    assert "exported is not empty" in capsys.readouterr().err
+    assert main(["export", "exported", "--merge", "developer"]) == 0
+    assert (here / "outputs" / "export-1" / "model.safetensors").is_file()
+    capsys.readouterr()
+
     assert main([*words, "--run-name", "ci-1"]) == 2
     assert "already holds a run" in capsys.readouterr().err
     assert (run / "eval" / "eval.json").read_bytes() == before

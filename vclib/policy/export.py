@@ -51,9 +51,11 @@ CARD = """\
 
 # {title}
 
-{what} It was trained by reinforcement learning (GRPO) with
-[VisionCoder]({project}): the Developer writes HTML for a screenshot, the Critic says
-what is wrong with the render, the Developer revises, and a browser scores each draft.
+{what}
+
+Trained by reinforcement learning (GRPO) with [VisionCoder]({project}):
+the Developer writes HTML for a screenshot, the Critic says what is wrong with the render, the
+Developer revises, and a browser scores each draft.
 
 ## Use
 

@@ -45,6 +45,7 @@ class Connection:
         self._number = 0
         self._waiting: dict[int, tuple[str, asyncio.Future[dict[str, Any]]]] = {}
         self._reader = asyncio.ensure_future(self._read())
+        self._watcher = asyncio.ensure_future(self._watch())
 
     @classmethod
     async def start(
@@ -101,6 +102,12 @@ class Connection:
             self.dead = True
             self._fail(BrowserDied("the browser died"), None)
 
+    async def _watch(self) -> None:
+        # When the browser dies alone, its children hold the pipe open, and nothing would be read.
+        while self.process.returncode is None:
+            await asyncio.sleep(0.05)
+        self.kill()
+
     def _take(self, message: dict[str, Any]) -> None:
         session = message.get("sessionId", "")
         if "id" in message:
@@ -133,6 +140,7 @@ class Connection:
         self.kill()
         await asyncio.wait([self._reader])
         await self.process.wait()
+        self._watcher.cancel()
         self._reaped = True
         with contextlib.suppress(OSError):
             while os.waitpid(-self.process.pid, os.WNOHANG)[0]:

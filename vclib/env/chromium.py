@@ -88,9 +88,8 @@ class Chromium:
         One that ends while it starts, as when somebody kills it, is started again.
         """
         # Where the kernel forbids the sandbox (to root, in some containers), do without.
-        root = hasattr(os, "geteuid") and os.geteuid() == 0
-        for attempt in range(ATTEMPTS):
-            sandbox = () if attempt == 0 and not root else ("--no-sandbox",)
+        sandbox = ("--no-sandbox",) if hasattr(os, "geteuid") and os.geteuid() == 0 else ()
+        for _ in range(ATTEMPTS):
             own = Path(tempfile.mkdtemp(dir=folder))
             environment = {
                 **os.environ,
@@ -109,13 +108,15 @@ class Chromium:
                 return cls(connection, own, number, time.monotonic() - start)
             except BaseException as error:
                 await connection.close()
-                complaint = [*(own / "log").read_text(errors="replace").splitlines(), "no reason"]
+                log = (own / "log").read_text(errors="replace").strip()
                 shutil.rmtree(own, ignore_errors=True)
-                if not isinstance(error, Failure):
+                if "sandbox" in log.lower():
+                    sandbox = ("--no-sandbox",)
+                if not isinstance(error, (Failure, TimeoutError)):
                     raise
         raise VclibError(
-            f"{executable} did not start ({complaint[0][:200]}); run `make browser`, or set "
-            "VCLIB_CHROMIUM to a Chromium that works."
+            f"{executable} did not start ({log[:200] or 'it gave no reason'}); run "
+            "`make browser`, or set VCLIB_CHROMIUM to a Chromium that works."
         )
 
     def kill(self) -> None:

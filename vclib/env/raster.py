@@ -77,15 +77,6 @@ def share_near(crop: np.ndarray, color: Color, distance: int) -> float:
     return cv2.countNonZero(cv2.inRange(crop, low, high)) / (crop.shape[0] * crop.shape[1])
 
 
-def mode(crop: np.ndarray) -> Color:
-    """The commonest colour."""
-    step = max(1, crop.shape[1] // 96)
-    packed = crop[:, ::step].reshape(-1, 3).astype(np.int32) @ np.array([65536, 256, 1])
-    values, counts = np.unique(packed, return_counts=True)
-    value = int(values[counts.argmax()])
-    return value >> 16, value >> 8 & 255, value & 255
-
-
 def median(crop: np.ndarray) -> Color:
     """The middle of each channel."""
     return rounded(np.median(crop[::2, ::2] if crop.size > 12_000 else crop, (0, 1)))

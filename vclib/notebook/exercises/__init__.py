@@ -3,7 +3,12 @@
 A module for each part of the course; `EXERCISES` holds all of them by name.
 """
 
-from vclib.notebook.exercises import returns, reward, shaping
+from vclib.notebook.exercises import groups, returns, reward, shaping
 from vclib.notebook.exercises.exercise import Exercise
 
-EXERCISES: dict[str, Exercise] = {**reward.EXERCISES, **shaping.EXERCISES, **returns.EXERCISES}
+EXERCISES: dict[str, Exercise] = {
+    **reward.EXERCISES,
+    **shaping.EXERCISES,
+    **returns.EXERCISES,
+    **groups.EXERCISES,
+}

@@ -219,8 +219,26 @@ def test_hostile_addresses_get_a_clear_refusal(ask):
         ("GET", "/step"),
         ("GET", "/nowhere"),
     ):
-        status, _ = ask(method, path)
+        status, answer = ask(method, path)
         assert 400 <= status < 500, path
+        assert set(answer) == {"error", "detail"} and answer["error"] in errors.ERRORS, path
+
+
+def test_a_body_that_is_not_sent_as_json_is_refused_with_the_header_that_is_missing(ask):
+    for headers in ({}, {"content-type": "application/x-www-form-urlencoded"}):
+        status, answer = ask("POST", "/reset", content=b'{"seed": 1}', headers=headers)
+        assert (status, answer["error"]) == (422, "BadArguments")
+        assert "Content-Type: application/json" in answer["detail"]
+    status, answer = ask("POST", "/reset", json={"seed": "one"})
+    assert status == 422 and "Content-Type" not in answer["detail"]
+
+
+@pytest.mark.parametrize("value", [True, "1", 1.0])
+def test_what_only_looks_like_a_whole_number_is_refused(ask, value):
+    for name in ("seed", "max_steps"):
+        status, answer = ask("POST", "/reset", json={name: value})
+        assert (status, answer["error"]) == (422, "BadArguments"), name
+        assert name in answer["detail"]
 
 
 def test_html_may_hold_any_character(remote):
@@ -252,6 +270,14 @@ def test_a_client_that_goes_away_in_mid_sentence_harms_nobody(url, ask):
     with socket.create_connection((host, port)) as connection:
         connection.sendall(b"POST /step HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{")
     assert ask("GET", "/health")[0] == 200
+
+
+def test_a_body_that_is_never_sent_whole_is_given_up(url, monkeypatch):
+    monkeypatch.setattr("vclib.env.refusals.BODY_SECONDS", 0.2)
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
+    connection.request("POST", "/step", b"{", {"content-length": "1000"})
+    assert connection.getresponse().status == 408
+    connection.close()
 
 
 def test_a_server_that_is_away_is_a_clear_error(renderer):
@@ -323,20 +349,30 @@ def test_a_port_that_is_taken_is_a_clear_error():
             serve(port=port)
 
 
-def test_serve_ends_with_its_browser_when_told_to(tmp_path):
+def test_serve_ends_with_its_browser_and_no_traceback_when_told_to(tmp_path):
     program = "from vclib.env.server import serve; serve(port=0, openenv=False)"
     with subprocess.Popen(
         [sys.executable, "-c", program],
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "TMPDIR": str(tmp_path)},
     ) as server:
+        waiting = []
         try:
             line = server.stdout.readline()
-            with HttpEnv(line.split(" at ")[1].split()[0]) as remote:
+            url = line.split(" at ")[1].split()[0]
+            with HttpEnv(url) as remote:
                 assert remote.browser in line
                 assert remote.reset(page_id=PAGE).page_id == PAGE
+            for _ in range(60):
+                waiting.append(http.client.HTTPConnection(urlsplit(url).netloc, timeout=60))
+                waiting[-1].request("POST", "/step", b"{", {"content-length": "1000"})
+            httpx.get(url + "/health", trust_env=False)
         finally:
             server.terminate()
+        assert {connection.getresponse().status for connection in waiting} == {408}
         assert server.wait(60) == 0
+        said = server.stderr.read().splitlines()
+        assert len(said) == 1 and "graceful shutdown" in said[0], said
     assert not list(tmp_path.glob("vclib-browser-*"))

@@ -13,16 +13,14 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
+from fastapi import FastAPI
 from fastapi.responses import JSONResponse, RedirectResponse
-from pydantic import BaseModel, ConfigDict, Field
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 import vclib
 from vclib.env.environment import WebPageEnv
-from vclib.env.errors import BadArguments, EnvError, TooLarge
 from vclib.env.pages import MIXED
+from vclib.env.refusals import BodyLimit, Refusal, add_refusals
 from vclib.errors import VclibError
 
 MAX_BODY_BYTES = 16_000_000
@@ -41,8 +39,8 @@ class ResetBody(Body):
 
     difficulty: str | None = None
     page_id: str | None = None
-    seed: int | None = None
-    max_steps: int | None = None
+    seed: StrictInt | None = None
+    max_steps: StrictInt | None = None
 
 
 class StepBody(Body):
@@ -64,13 +62,6 @@ class RenderBody(Body):
     html: str
 
 
-class Refusal(BaseModel):
-    """What every refusal says: the kind of error, and a sentence on what to do."""
-
-    error: str
-    detail: str
-
-
 def create_app(
     env: WebPageEnv, *, openenv: bool = True, max_body_bytes: int = MAX_BODY_BYTES
 ) -> FastAPI:
@@ -85,8 +76,7 @@ def create_app(
     }
     app = FastAPI(title="VisionCoder environment", version=vclib.__version__, responses=refusals)
     app.add_middleware(BodyLimit, limit=max_body_bytes)
-    app.add_exception_handler(RequestValidationError, _answer_invalid)
-    app.add_exception_handler(VclibError, _answer_error)
+    add_refusals(app)
 
     @app.get("/", include_in_schema=False)
     def root() -> RedirectResponse:
@@ -245,54 +235,3 @@ def _bind(host: str, port: int) -> socket.socket:
 def _url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://{host}:{port}"
-
-
-class BodyLimit:
-    """ASGI middleware that answers 413 to a body over `limit` bytes, whatever its header says."""
-
-    def __init__(self, app: ASGIApp, limit: int):
-        self.app, self.limit = app, limit
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        body, size, more = bytearray(), 0, True
-        # A body over the limit is read to its end, up to a bound, and thrown away: a client that
-        # is still sending would not see the answer.
-        while more and size <= 4 * self.limit:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return
-            chunk, more = message.get("body", b""), message.get("more_body", False)
-            size += len(chunk)
-            if size <= self.limit:
-                body += chunk
-        if size > self.limit:
-            error = TooLarge(f"the body has over {self.limit} bytes; send less at a time")
-            await _error_response(error)(scope, receive, send)
-            return
-        left: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
-
-        async def replay() -> Message:
-            return left.pop() if left else await receive()
-
-        await self.app(scope, replay, send)
-
-
-def _error_response(error: VclibError) -> JSONResponse:
-    status = error.status if isinstance(error, EnvError) else 503
-    return JSONResponse({"error": type(error).__name__, "detail": str(error)}, status)
-
-
-def _answer_error(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, VclibError)
-    return _error_response(error)
-
-
-def _answer_invalid(request: Request, error: Exception) -> JSONResponse:
-    # FastAPI's own answer repeats the input, which need not be valid JSON or Unicode.
-    assert isinstance(error, RequestValidationError)
-    found = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:3]]
-    message = "; ".join(found).encode(errors="replace").decode()
-    return _error_response(BadArguments(message[:1000]))

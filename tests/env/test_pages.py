@@ -1,3 +1,4 @@
+import os
 import re
 from html import unescape
 from importlib.util import find_spec
@@ -182,11 +183,34 @@ def test_a_folder_of_one_file_trains_but_holds_nothing_out(tmp_path):
         page_set.at("train", "hard", 0)
 
 
+@pytest.mark.parametrize("count", range(2, 12))
+def test_a_folder_of_two_files_or_more_holds_some_out_and_trains_on_the_others(tmp_path, count):
+    for n in range(count):
+        (tmp_path / f"{n}.html").write_text("<p>" + "x" * n)
+    page_set = load_pages(f"folder:{tmp_path}")
+    ids = {
+        split: {page.html for page in pages_of(page_set, split, "mixed", 36)} for split in SPLITS
+    }
+    assert ids["train"] and ids["heldout"] and not ids["train"] & ids["heldout"]
+    assert len(ids["train"] | ids["heldout"]) == count
+
+
+def test_a_file_name_that_is_not_unicode_is_refused(tmp_path):
+    try:
+        (tmp_path / os.fsdecode(b"caf\xe9.html")).write_text("<p>one")
+    except OSError:
+        pytest.skip("this file system takes no such name")
+    with pytest.raises(BadArguments, match=r"caf.*is not UTF-8; rename"):
+        load_pages(f"folder:{tmp_path}")
+
+
 def test_an_empty_and_a_missing_folder_are_refused(tmp_path):
     with pytest.raises(BadArguments, match="no HTML files in"):
         load_pages(f"folder:{tmp_path}")
     with pytest.raises(BadArguments, match="no folder"):
         load_pages(f"folder:{tmp_path / 'gone'}")
+    with pytest.raises(BadArguments, match="no folder '~no-such-user/pages'"):
+        load_pages("folder:~no-such-user/pages")
     with pytest.raises(BadArguments, match="expected folder:PATH"):
         load_pages("folder:")
 

@@ -70,7 +70,7 @@ def find_chromium() -> str:
             f"VCLIB_CHROMIUM is {asked!r}, which is no executable file; set it to the path of a "
             "Chromium, or unset it and run `make browser`."
         )
-    home = Path.home()
+    home = Path(os.path.expanduser("~"))  # Path.home() fails where there is none.
     roots = [
         Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or home / ".cache/ms-playwright"),
         home / "Library/Caches/ms-playwright",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from pathlib import Path
 
 from vclib.paths import FONTS
@@ -23,7 +24,7 @@ def fonts_conf(folder: Path) -> Path:
     path = folder / "fonts.conf"
     path.write_text(
         '<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontconfig>'
-        f"<dir>{FONTS}</dir><cachedir>{folder}/cache</cachedir>{aliases}"
+        f"<dir>{escape(str(FONTS))}</dir><cachedir>{escape(str(folder))}/cache</cachedir>{aliases}"
         '<match target="font"><edit name="antialias"><bool>true</bool></edit>'
         '<edit name="hinting"><bool>false</bool></edit>'
         '<edit name="rgba"><const>none</const></edit></match>'

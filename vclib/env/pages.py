@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import os
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -200,31 +201,43 @@ def _web_pages(root: Path) -> FilePages:
 
 
 def _folder_pages(name: str) -> FilePages:
-    """The HTML files below a folder: thirds by size are the difficulties, a fifth is held out."""
-    folder = Path(name.removeprefix("folder:")).expanduser()
+    """The HTML files below a folder: thirds by size are the difficulties, a fifth is held out.
+
+    Where no third has two files to part, one file of the whole folder is held out, if it has two.
+    """
+    folder = Path(os.path.expanduser(name.removeprefix("folder:")))
     if name == "folder:" or not folder.is_dir():
         raise BadArguments(f"no folder {str(folder)!r}; expected folder:PATH with HTML files in it")
     paths = [path for path in folder.rglob("*") if path.suffix.lower() in (".html", ".htm")]
     paths = sorted(path for path in paths if path.is_file())
     if not paths:
         raise BadArguments(f"no HTML files in {str(folder)!r}; put .html or .htm files there")
+    for path in paths:
+        # Ids go through JSON and logs, which take nothing but Unicode.
+        if path.as_posix().encode(errors="replace") != os.fsencode(path.as_posix()):
+            raise BadArguments(f"the file name {str(path)!r} is not UTF-8; rename the file")
     by_size = sorted(paths, key=lambda path: (path.stat().st_size, path))
+    thirds: dict[str, list[Path]] = {difficulty: [] for difficulty in DIFFICULTIES}
+    for n, path in enumerate(by_size):
+        thirds[DIFFICULTIES[n * 3 // len(by_size)]].append(path)
+    held = {path for members in thirds.values() for path in _held_out(members, folder)}
+    held = held or _held_out(paths, folder)
     files: dict[tuple[str, str], dict[str, Path]] = defaultdict(dict)
-    for third, difficulty in enumerate(DIFFICULTIES):
-        members = [path for n, path in enumerate(by_size) if n * 3 // len(by_size) == third]
-        held = set(sorted(members, key=lambda path: _digest(path, folder))[: _fifth(len(members))])
+    for difficulty, members in thirds.items():
         for path in sorted(members):
             split = "heldout" if path in held else "train"
             files[split, difficulty][path.relative_to(folder).as_posix()] = path
     return FilePages(name, files)
 
 
-def _digest(path: Path, folder: Path) -> bytes:
-    return hashlib.sha256(path.relative_to(folder).as_posix().encode(errors="replace")).digest()
+def _held_out(paths: list[Path], folder: Path) -> set[Path]:
+    """A fifth of the files, chosen by their names, and at least one of two or more."""
 
+    def digest(path: Path) -> bytes:
+        return hashlib.sha256(path.relative_to(folder).as_posix().encode()).digest()
 
-def _fifth(count: int) -> int:
-    return max(1, round(count / 5)) if count > 1 else 0
+    fifth = max(1, round(len(paths) / 5)) if len(paths) > 1 else 0
+    return set(sorted(paths, key=digest)[:fifth])
 
 
 def _websight_rows() -> Iterable[str]:

@@ -7,11 +7,13 @@ SUITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 	"$$p" -c '$(SUITS)' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
 PY := .venv/bin/python
+# Empty if .venv has a Python that runs: it may point to one that is gone.
+BROKEN := $(shell $(PY) -c '' >/dev/null 2>&1 || echo broken)
 PIP_FLAGS := --disable-pip-version-check
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
 .DEFAULT_GOAL := help
-.PHONY: help train test lab notebooks serve browser lint setup clean hashes
+.PHONY: help train test lab notebooks serve browser lint setup clean hashes broken
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1|/p' Makefile | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -48,7 +50,7 @@ browser: setup  ## get a browser, if this machine has none that works
 
 setup: .venv/installed  ## make .venv and install what pyproject.toml names
 
-.venv/installed: pyproject.toml
+.venv/installed: pyproject.toml $(BROKEN)
 	@sh tools/make_venv.sh '$(PYTHON)'
 	$(PY) -m pip install $(PIP_FLAGS) -e '.[server,notebooks,dev]'
 	@touch .venv/installed

@@ -11,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 from PIL import Image
 
@@ -121,11 +122,12 @@ def test_a_stop_in_the_last_update_leaves_the_evaluation_to_a_command(here, mode
     words = ["train", *SHORT, "--model", model, "--phase", "developer", "--episodes", "1"]
     thread = threading.Thread(target=interrupt_an_update, daemon=True)
     thread.start()
-    assert main([*words, "--developer-tokens", "4", "--eval-pages", "2"]) == 130
+    # So cold that all drafts of a group are the same.
+    words += ["--temperature", "1e-6", "--developer-tokens", "4"]
+    assert main([*words, "--eval-pages", "2"]) == 130
     thread.join()
     said = capsys.readouterr()
     assert "Trained adapters" in said.out and "evaluating" not in said.err
-    # Drafts of four tokens all score 0.
     assert "0 of 1 update moved a weight: all groups were silent" in said.out
     command = re.search(r"-m vclib (eval .*)", said.err)[1].split()
     assert main([*command, "--decodings", "greedy"]) == 0
@@ -214,6 +216,25 @@ def test_a_full_disk_is_one_sentence(page, fails):
 
 
 def test_doctor_finds_what_is_needed(here, model, capsys):
+def test_a_server_answers_the_requests_that_its_help_shows(here, capsys):
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    shown = capsys.readouterr().out
+    reset = re.search(r'8001(/reset\S+)"', shown)[1]
+    step = re.search(r"-d '(.*)'", shown)[1]
+    words = [sys.executable, "-m", "vclib", "serve", "--port", "0"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
+        url = server.stdout.readline().split(" at ")[1].split()[0]
+        with httpx.Client(base_url=url, trust_env=False) as client:
+            begun = client.post(reset).json()["session_id"]
+            body = json.loads(re.sub('SESSION_ID[^"]*', begun, step))
+            assert 0 <= client.post("/step", json=body).json()["reward"] <= 1
+            assert client.get("/").headers["location"] == "/docs"
+            described = client.get("/openapi.json").json()["info"]["version"]
+            assert described == client.get("/health").json()["version"]
+        server.terminate()
+
+
     assert main(["doctor", "--model", model]) == 0
     out = capsys.readouterr().out
     for name in ("python", "torch", "browser", "model", "memory", "disk", "cores", "gpu"):

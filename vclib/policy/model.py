@@ -141,9 +141,8 @@ class Policy:
         self.model.save_pretrained(
             str(folder), selected_adapters=list(AGENTS), save_embedding_layers=False
         )
-        for agent in AGENTS:
-            # peft adds a card with nothing filled in.
-            (Path(folder) / agent / "README.md").unlink(missing_ok=True)
+        # peft adds a card with nothing filled in.
+        (Path(folder) / "README.md").unlink(missing_ok=True)
 
     def load_adapters(self, folder: str | Path) -> None:
         """Read what `save_adapters` wrote, in place: optimizers keep their parameters.

@@ -143,6 +143,7 @@ def megabytes(renderer: Renderer) -> float:
     return sum(process.memory_full_info().uss for process in processes) / 2**20
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_pages_shown() -> None:
     pages = sample_pages()
     with Renderer(640, 480, timeout=60) as renderer:

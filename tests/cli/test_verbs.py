@@ -179,6 +179,25 @@ def test_a_port_in_use_is_one_sentence(fails):
         assert str(port) in fails("serve", "--port", port)
 
 
+def test_a_server_answers_the_requests_that_its_help_shows(here, capsys):
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    shown = capsys.readouterr().out
+    reset = re.search(r'8001(/reset\S+)"', shown)[1]
+    step = re.search(r"-d '(.*)'", shown)[1]
+    words = [sys.executable, "-m", "vclib", "serve", "--port", "0"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
+        url = server.stdout.readline().split(" at ")[1].split()[0]
+        with httpx.Client(base_url=url, trust_env=False) as client:
+            begun = client.post(reset).json()["session_id"]
+            body = json.loads(re.sub('SESSION_ID[^"]*', begun, step))
+            assert 0 <= client.post("/step", json=body).json()["reward"] <= 1
+            assert client.get("/").headers["location"] == "/docs"
+            described = client.get("/openapi.json").json()["info"]["version"]
+            assert described == client.get("/health").json()["version"]
+        server.terminate()
+
+
 def test_render_writes_the_picture_and_scores_a_page_against_itself(page, here, capsys):
     assert main(["render", str(page), "--out", "page.png", "--reference", str(page)]) == 0
     out = capsys.readouterr().out
@@ -216,25 +235,6 @@ def test_a_full_disk_is_one_sentence(page, fails):
 
 
 def test_doctor_finds_what_is_needed(here, model, capsys):
-def test_a_server_answers_the_requests_that_its_help_shows(here, capsys):
-    with pytest.raises(SystemExit):
-        main(["serve", "--help"])
-    shown = capsys.readouterr().out
-    reset = re.search(r'8001(/reset\S+)"', shown)[1]
-    step = re.search(r"-d '(.*)'", shown)[1]
-    words = [sys.executable, "-m", "vclib", "serve", "--port", "0"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
-        url = server.stdout.readline().split(" at ")[1].split()[0]
-        with httpx.Client(base_url=url, trust_env=False) as client:
-            begun = client.post(reset).json()["session_id"]
-            body = json.loads(re.sub('SESSION_ID[^"]*', begun, step))
-            assert 0 <= client.post("/step", json=body).json()["reward"] <= 1
-            assert client.get("/").headers["location"] == "/docs"
-            described = client.get("/openapi.json").json()["info"]["version"]
-            assert described == client.get("/health").json()["version"]
-        server.terminate()
-
-
     assert main(["doctor", "--model", model]) == 0
     out = capsys.readouterr().out
     for name in ("python", "torch", "browser", "model", "memory", "disk", "cores", "gpu"):

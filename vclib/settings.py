@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
+import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -65,11 +68,27 @@ def default_profile(model: str | None) -> str:
 
 
 def next_free(folder: Path, name: str) -> Path:
-    """folder/name-1, or the first number that is not taken."""
+    """folder/name-1, or the first number that is not taken; made at once, so that it is now.
+
+    It goes at exit if it stayed empty.
+    """
+    if os.environ.get("RANK", "0") != "0":
+        return folder / name  # Of several processes the first alone writes.
     number = 1
-    while (folder / f"{name}-{number}").exists():
-        number += 1
-    return folder / f"{name}-{number}"
+    while True:
+        path = folder / f"{name}-{number}"
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+            continue
+        atexit.register(_remove_empty, path)
+        return path
+
+
+def _remove_empty(folder: Path) -> None:
+    if folder.is_dir() and not {path.name for path in folder.iterdir()} - {".lock"}:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def announcement(settings: TrainSettings) -> str:
@@ -193,7 +212,8 @@ def environment_of(flags: argparse.Namespace, settings: EvalSettings) -> TrainSe
 def _resumed_settings(path: Path) -> TrainSettings:
     from vclib.rl.checkpoint import find, read_state
 
-    saved: Mapping[str, Any] = read_state(find(path))["settings"]
+    checkpoint = find(path)
+    saved: Mapping[str, Any] = read_state(checkpoint)["settings"]
     names = {field.name for field in fields(TrainSettings)}
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
@@ -203,4 +223,12 @@ def _resumed_settings(path: Path) -> TrainSettings:
     # The small model comes with the project, wherever that lies now.
     if not Path(values["model"]).is_dir() and Path(values["model"]).name == TINY.name:
         values["model"] = str(TINY)
+    # A run that was moved or copied goes on where it lies now.
+    kept = checkpoint.parent
+    if kept.parent.name in ("", ".."):
+        kept = kept.resolve()
+    if values["checkpoint_dir"]:
+        values["checkpoint_dir"] = str(kept)
+    elif kept.name == "checkpoints":
+        values |= {"output": str(kept.parent.parent), "run": kept.parent.name}
     return TrainSettings(**values).but(overwrite=False, resume_from=None)

@@ -45,7 +45,6 @@ class Trainer:
     ) -> None:
         self.settings = settings
         state, resumed = checkpoint.look_up(settings)
-        checkpoint.refuse_used_folders(settings)
         if settings.threads:
             torch.set_num_threads(settings.threads)
         self.accelerator = Accelerator(
@@ -60,6 +59,8 @@ class Trainer:
                 f"pages_per_update is {settings.pages_per_update}, fewer than the {ranks} "
                 f"processes that share the pages; set it to at least {ranks}."
             )
+        main = self.accelerator.is_main_process
+        self._locks = checkpoint.claim(settings, resumed) if main else []
         self.policy = policy or self._load_policy()
         self._owns_env = env is None
         self.env = env if env is not None else open_env(settings)
@@ -91,6 +92,8 @@ class Trainer:
             self.accelerator.end_training()
             if self._owns_env:
                 self.env.close()
+            for lock in self._locks:
+                lock.close()
 
     def stop(self) -> None:
         """End `run()` after the update in hand, and set `told_to_stop`; safe from any thread."""

@@ -33,6 +33,7 @@ BAD_PATH = (
     IsADirectoryError,
     NotADirectoryError,
 )
+BAD_NAME = (errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -108,8 +109,8 @@ def _os_error(error: OSError) -> str:
             f"the disk is full{where}: nothing that was written before is lost; make room, then "
             "run the command again."
         )
-    if isinstance(error, BAD_PATH) and error.filename:
-        return f"{error.filename}: {error.strerror}; give another path."
+    if (isinstance(error, BAD_PATH) or error.errno in BAD_NAME) and error.filename:
+        return f"{error.filename!s:.300}: {error.strerror}; give another path."
     raise error
 
 

@@ -21,6 +21,7 @@ def run_train(flags: argparse.Namespace, command: str) -> int:
     if os.environ.get("RANK", "0") == "0":
         print(choose.announcement(settings), flush=True)
     from vclib.console import quieten, show_updates
+    from vclib.rl.evaluate import choose_pages
     from vclib.rl.report import idle_updates, write_report
     from vclib.rl.trainer import Trainer
 
@@ -28,6 +29,12 @@ def run_train(flags: argparse.Namespace, command: str) -> int:
 
     folder = settings.run_folder
     with Trainer(settings) as trainer:
+        evaluation = choose.evaluation_of(settings, choose.eval_pages(flags))
+        if not flags.no_eval:
+            try:
+                choose_pages(trainer.env.pages, evaluation)
+            except VclibError as error:
+                raise VclibError(f"{error}; --no-eval trains without an evaluation.") from error
         if not trainer.accelerator.is_main_process:
             for _ in trainer.run():
                 pass
@@ -48,17 +55,21 @@ def run_train(flags: argparse.Namespace, command: str) -> int:
         if idle := idle_updates(folder):
             print(idle, flush=True)
         if not flags.no_eval:
-            evaluation = choose.evaluation_of(settings, choose.eval_pages(flags))
             about = {"model": settings.model, "adapters": trainer.checkpoint_path}
             try:
                 if trainer.told_to_stop:
                     raise KeyboardInterrupt
                 _evaluate(trainer.policy, trainer.env, evaluation, folder, about)
-            except KeyboardInterrupt:
-                print("Interrupted. The training is saved; to evaluate it:", file=sys.stderr)
+            except (Exception, KeyboardInterrupt) as error:
+                stopped = isinstance(error, KeyboardInterrupt)
+                ended = "Interrupted" if stopped else "The evaluation failed"
+                print(f"{ended}. The training is saved; to evaluate it:", file=sys.stderr)
                 again = f"eval --adapters {folder} --output {folder} --count {evaluation.count}"
                 print(f"  {program()} {again}", file=sys.stderr)
-                return 130
+                print(f"Report: {write_report(folder)}")
+                if stopped:
+                    return 130
+                raise
     print(f"Report: {write_report(folder)}")
     return 0
 

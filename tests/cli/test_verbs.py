@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 from vclib.cli import main
+from vclib.env.pages import load_pages
 from vclib.paths import ROOT, TINY
 from vclib.policy.model import LoraSettings, Policy
 from vclib.settings import find_adapters
@@ -135,6 +136,39 @@ def test_a_stop_in_the_last_update_leaves_the_evaluation_to_a_command(here, mode
     capsys.readouterr()
 
 
+def test_an_evaluation_that_fails_leaves_a_report_and_the_command_to_repeat_it(here, model, capsys):
+    (here / "pages").mkdir()
+    for n in range(2):
+        (here / "pages" / f"{n}.html").write_text(PAGE)
+    pages = f"folder:{here / 'pages'}"
+    heldout = here / "pages" / Path(load_pages(pages).at("heldout", "mixed", 0).id).name
+
+    def remove_it_during_the_training():
+        while not (here / "outputs/ci-1/commands.txt").exists():
+            time.sleep(0.01)
+        heldout.unlink()
+
+    thread = threading.Thread(target=remove_it_during_the_training, daemon=True)
+    thread.start()
+    words = ["train", *SHORT, "--model", model, "--phase", "developer", "--episodes", "1"]
+    assert main([*words, "--pages", pages, "--developer-tokens", "4"]) == 2
+    thread.join()
+    said = capsys.readouterr()
+    assert "The evaluation failed" in said.err and f"{heldout.name}' cannot be read" in said.err
+    assert "Report: outputs/ci-1/report.html" in said.out
+    assert "<svg" in (here / "outputs/ci-1/report.html").read_text(encoding="utf-8")
+    heldout.write_text(PAGE)
+    command = re.search(r"-m vclib (eval .*)", said.err)[1].split()
+    assert main([*command, "--decodings", "greedy"]) == 0
+    capsys.readouterr()
+
+
+def test_a_set_without_held_out_pages_is_refused_before_any_training(fails, model, page):
+    said = fails("train", *SHORT, "--model", model, "--pages", f"folder:{page.parent}")
+    assert "no heldout pages" in said and "--no-eval" in said
+    assert not list(page.parent.glob("outputs/*/*.jsonl"))
+
+
 def test_a_model_that_cannot_be_had_fails_in_one_sentence(here):
     words = [
         sys.executable,
@@ -158,6 +192,9 @@ def test_a_model_that_cannot_be_had_fails_in_one_sentence(here):
         (["eval", "--adapters", "nowhere"], "no folder nowhere"),
         (["figures", "nowhere"], "nowhere holds no run"),
         (["render", "nowhere.html"], "nowhere.html: No such file"),
+        (["render", "x" * 5000], "File name too long"),
+        (["serve", "--pages", f"folder:{'x' * 5000}"], "File name too long"),
+        (["serve", "--pages", "folder:~no-such-user/x"], "no folder '~no-such-user/x'"),
         (["serve", "--pages", "sites"], "blocks, web, websight, folder:PATH"),
         (["eval", "--model", "nowhere"], "nowhere"),
     ],

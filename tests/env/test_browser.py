@@ -487,6 +487,17 @@ def test_a_missing_browser_is_an_error_that_says_what_to_run(
         find_chromium()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user without an entry")
+def test_a_user_without_a_home_is_told_that_no_browser_was_found() -> None:
+    program = (
+        "import os; from vclib.env.browser import find_chromium; os.setuid(54_321); "
+        "os.environ.pop('HOME'); find_chromium()"
+    )
+    away = {"PATH": "/nowhere", "PLAYWRIGHT_BROWSERS_PATH": "/nowhere", "HOME": "/"}
+    told = subprocess.run([sys.executable, "-c", program], env=away, capture_output=True, text=True)
+    assert "BrowserMissing: No Chromium was found" in told.stderr
+
+
 def test_a_headless_shell_of_playwrights_own_is_preferred(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

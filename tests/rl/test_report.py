@@ -197,6 +197,15 @@ def test_an_evaluation_comes_back_from_its_file_as_it_was(tmp_path):
     assert {row["measure"] for row in content["means"]} == {"first", "last", "best"}
 
 
+def test_pages_with_long_and_like_names_have_each_a_picture(tmp_path):
+    ids = ["folder/train/easy/a/b.html", "folder/train/easy/a-b.html", f"folder/{'ü' * 4000}"]
+    pictures = {page: np.full((4, 4, 3), n, np.uint8) for n, page in enumerate(ids)}
+    whole = evaluation_with_gain(0.0)
+    save(Evaluation(whole.settings, whole.arms, pictures), tmp_path, ids)
+    references = load(tmp_path).references
+    assert all(np.array_equal(references[page], pictures[page]) for page in ids)
+
+
 def test_a_setting_that_is_no_longer_known_does_not_keep_a_file_from_being_read(tmp_path):
     path = save(evaluation_with_gain(0.03), tmp_path)
     content = json.loads(path.read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
@@ -123,7 +124,9 @@ def _page_result(row: Mapping[str, Any], folder: Path) -> PageResult:
 
 
 def _save_picture(pixels: np.ndarray, folder: Path, page_id: str, *names: object) -> str:
-    name = "-".join([*page_id.split("/"), *map(str, names)])
+    # A page's id may be longer than a file's name, and ids may differ in their slashes alone.
+    digest = hashlib.sha256(page_id.encode()).hexdigest()[:8]
+    name = "-".join([page_id.replace("/", "-")[:40], digest, *map(str, names)])
     path = folder / "pictures" / f"{name}.png"
     path.parent.mkdir(exist_ok=True)
     Image.fromarray(pixels).save(path)

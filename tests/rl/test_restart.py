@@ -139,7 +139,7 @@ def fill(folder, leaving):
 def test_a_run_on_a_disk_that_fills_up_goes_on_when_there_is_room(settings, env, small_disk, share):
     settings = settings.but(episodes=3, checkpoint_every=1)
     here = settings.but(output=str(small_disk))
-    with pytest.raises(VclibError, match=r"Make room .* on that disk.*"), Trainer(here, env) as run:
+    with pytest.raises(VclibError, match="could not be written"), Trainer(here, env) as run:
         for update in run.run():
             if update.index == 1:
                 good = checkpoint.find(here.run_folder)

@@ -56,8 +56,10 @@ def several_of(*names: str) -> dict[str, Any]:
     return {"type": choices, "metavar": ",".join(names)}
 
 
-def number(kind: type, low: float, metavar: str = "N") -> dict[str, Any]:
-    """A flag that takes an int or float of at least `low`."""
+def number(
+    kind: type, low: float, metavar: str = "N", high: float = float("inf")
+) -> dict[str, Any]:
+    """A flag that takes a finite int or float from `low` to `high`."""
     words = "a whole number" if kind is int else "a number"
 
     def parse(text: str) -> float:
@@ -68,6 +70,8 @@ def number(kind: type, low: float, metavar: str = "N") -> dict[str, Any]:
         # Written so that NaN fails too.
         if value is None or not low <= value < float("inf"):
             raise argparse.ArgumentTypeError(f"{text!r} is not {words} of {low:g} or more")
+        if value > high:
+            raise argparse.ArgumentTypeError(f"{text!r} is more than {high:g}")
         return value
 
     return {"type": parse, "metavar": metavar}

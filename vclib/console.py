@@ -8,12 +8,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tqdm.auto import tqdm
 
-from vclib.rl.results import Arm, EvalSettings
-from vclib.rl.update import Update
+if TYPE_CHECKING:  # They import torch, which `render` does without.
+    from vclib.rl.results import Arm, EvalSettings
+    from vclib.rl.update import Update
 
 WINDOW = 8
 """Updates in the moving mean beside the bar."""

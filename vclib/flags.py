@@ -31,8 +31,8 @@ PAGE_SETS = (
 PHASES = one_of("developer", "critic", "alternate", "combined")
 DIFFICULTY = one_of("easy", "medium", "hard", "mixed")
 ENV = one_of("inprocess", "http")
-COUNT, SEED, REAL = number(int, 1), number(int, 0), number(float, 0, "X")
-GROUP = number(int, 2)
+COUNT, SEED = number(int, 1, high=10**6), number(int, 0, high=2**63 - 1)
+GROUP, THREADS, REAL = number(int, 2, high=10**6), number(int, 1, high=4096), number(float, 0, "X")
 ABOVE_ZERO = number(float, 1e-12, "X")
 PATH: dict[str, Any] = {"type": Path, "metavar": "PATH"}
 NAME: dict[str, Any] = {"metavar": "NAME"}
@@ -103,7 +103,7 @@ TRAIN_SERVER_PORT (--env-url http://127.0.0.1:PORT), VCLIB_CHROMIUM (the browser
     add("--seed", "adapters, pages, sampling and dropout derive from it", **SEED)
     add("--device", "cpu, cuda, or auto", **NAME)
     add("--dtype", "of the weights", **one_of("auto", "float32", "bfloat16", "float16"))
-    add("--threads", "threads of torch", shown="torch's own choice", **COUNT)
+    add("--threads", "threads of torch", shown="torch's own choice", **THREADS)
     add("--token-budget", "tokens in a micro-batch; less needs less memory", **COUNT)
 
     add.group("files")
@@ -166,7 +166,7 @@ environment variables: TRAIN_MODEL (--model), TRAIN_SERVER_PORT (--env-url), VCL
     shown = own.format(default.episodes_per_batch)
     add("--episodes-per-batch", "in step; fewer need less memory", shown=shown, **COUNT)
     add("--device", "cpu, cuda, or auto", default="auto", **NAME)
-    add("--threads", "threads of torch", shown="torch's own choice", **COUNT)
+    add("--threads", "threads of torch", shown="torch's own choice", **THREADS)
 
     add.group("files")
     add("--output", "", shown="outputs/eval-1, outputs/eval-2, ...", **PATH)
@@ -207,9 +207,9 @@ environment variables: TRAIN_SERVER_PORT (--port), VCLIB_CHROMIUM (the browser).
     add("--pages", PAGE_SETS, default="blocks", **NAME)
     add("--split", "", default="train", **one_of("train", "heldout"))
     add("--max-steps", "steps in an episode, at most", default=5, **COUNT)
-    host = "127.0.0.1"
+    host, port = "127.0.0.1", os.environ.get("TRAIN_SERVER_PORT") or str(PORT)
     add("--host", "address to listen on; any other lets others in", default=host, metavar="ADDRESS")
-    add("--port", "", default=os.environ.get("TRAIN_SERVER_PORT") or str(PORT), **number(int, 0))
+    add("--port", "", default=port, **number(int, 0, high=65535))
 
 
 def pretrain_flags(parser: argparse.ArgumentParser) -> None:
@@ -225,9 +225,10 @@ def pretrain_flags(parser: argparse.ArgumentParser) -> None:
     add("--steps", "optimizer steps", default=default["steps"], **COUNT)
     add("--batch-size", "demonstrations in a step", default=default["batch_size"], **COUNT)
     add("--seed", "of weights and pages", default=default["seed"], **SEED)
-    add("--threads", "threads of torch", default=default["threads"], **COUNT)
+    add("--threads", "threads of torch", default=default["threads"], **THREADS)
     add("--output", "folder of the model", default=Path("outputs/pretrain"), **PATH)
     add("--resume", "go on with what OUTPUT holds", **ON)
+    add("--overwrite", "replace a model that OUTPUT holds", **ON)
 
 
 def figures_flags(parser: argparse.ArgumentParser) -> None:

@@ -164,11 +164,19 @@ def find_adapters(path: Path) -> Adapters:
             )
         checkpoint = find(path)
         folder, settings = checkpoint / "adapters", _resumed_settings(checkpoint)
-    config = json.loads((folder / "developer" / ADAPTER_CONFIG).read_text(encoding="utf-8"))
-    model = settings.model if settings else config["base_model_name_or_path"]
+    file = folder / "developer" / ADAPTER_CONFIG
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+        model = settings.model if settings else config["base_model_name_or_path"]
+        r, alpha = int(config["r"]), int(config["lora_alpha"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise VclibError(
+            f"{file} does not describe an adapter ({error!r}); expected peft's, with r, "
+            "lora_alpha and base_model_name_or_path: take another checkpoint."
+        ) from error
     if not Path(model).is_dir() and (ROOT / model).is_dir():
         model = str(ROOT / model)
-    return Adapters(folder, model, config["r"], config["lora_alpha"], settings)
+    return Adapters(folder, model, r, alpha, settings)
 
 
 def card_facts(adapters: Adapters) -> dict[str, object]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ def run_train(flags: argparse.Namespace, command: str) -> int:
         print(choose.announcement(settings), flush=True)
     from vclib.console import quieten, show_updates
     from vclib.rl.evaluate import choose_pages
-    from vclib.rl.report import idle_updates, write_report
+    from vclib.rl.report import EVALUATION, REPORT, idle_updates, write_report
     from vclib.rl.trainer import Trainer
 
     quieten(settings.model)
@@ -39,6 +42,9 @@ def run_train(flags: argparse.Namespace, command: str) -> int:
             for _ in trainer.run():
                 pass
             return 0 if trainer.finished else 130
+        if settings.overwrite and not settings.resume_from:
+            shutil.rmtree(folder / EVALUATION, ignore_errors=True)
+            (folder / REPORT).unlink(missing_ok=True)
         _note(command, folder, fresh=settings.overwrite)
         try:
             show_updates(trainer.run(), trainer.done, settings.total_updates)
@@ -48,7 +54,7 @@ def run_train(flags: argparse.Namespace, command: str) -> int:
         if not trainer.finished:
             print(f"Stopped after update {trainer.done} of {settings.total_updates}.")
             if trainer.checkpoint_path:
-                resume = f"{program()} train --resume-from {trainer.checkpoint_path}"
+                resume = f"{program()} train --resume-from {_word(trainer.checkpoint_path)}"
                 print(f"It is saved. Go on with:\n  {resume}")
             return 130
         print(f"Trained adapters: {trainer.checkpoint_path}", flush=True)
@@ -64,7 +70,8 @@ def run_train(flags: argparse.Namespace, command: str) -> int:
                 stopped = isinstance(error, KeyboardInterrupt)
                 ended = "Interrupted" if stopped else "The evaluation failed"
                 print(f"{ended}. The training is saved; to evaluate it:", file=sys.stderr)
-                again = f"eval --adapters {folder} --output {folder} --count {evaluation.count}"
+                run = _word(folder)
+                again = f"eval --adapters {run} --output {run} --count {evaluation.count}"
                 print(f"  {program()} {again}", file=sys.stderr)
                 print(f"Report: {write_report(folder)}")
                 if stopped:
@@ -87,6 +94,7 @@ def run_eval(flags: argparse.Namespace, command: str) -> int:
         raise VclibError(
             f"{folder} already holds an evaluation: give another --output, or --overwrite."
         )
+    _ready(folder)
     model = flags.model or (adapters.model if adapters else str(TINY))
     import torch
 
@@ -173,7 +181,8 @@ def run_pretrain(flags: argparse.Namespace, command: str) -> int:
         seed=flags.seed,
         threads=flags.threads,
     )
-    show_pretraining(pretrain(settings, resume=flags.resume), settings.steps)
+    steps = pretrain(settings, resume=flags.resume, overwrite=flags.overwrite)
+    show_pretraining(steps, settings.steps)
     print(f"Model: {flags.output}")
     return 0
 
@@ -209,6 +218,7 @@ def run_export(flags: argparse.Namespace, command: str) -> int:
     folder = flags.output or choose.next_free(Path("outputs"), "export")
     if folder.exists() and any(folder.iterdir()):
         raise VclibError(f"{folder} is not empty: give another --output.")
+    _ready(folder)
     quieten(adapters.model)
     policy = Policy.load(
         adapters.model,
@@ -274,6 +284,16 @@ def _results_of(run: Path, adapters: Path) -> str:
     evaluation = load(run / EVALUATION)
     same = adapters.parent.name in Path(str(evaluation.about.get("adapters", ""))).parts
     return table(evaluation) if same else ""
+
+
+def _word(path: Path) -> str:
+    return shlex.quote(str(path))
+
+
+def _ready(folder: Path) -> None:
+    """Make a folder and write to it: what cannot be done is known before the work."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=folder).close()
 
 
 def _note(command: str, folder: Path, *, fresh: bool = False) -> None:

@@ -11,6 +11,7 @@ import html
 import inspect
 import math
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from vclib.errors import VclibError
@@ -19,6 +20,8 @@ from vclib.notebook.exercises.exercise import Answer, Exercise
 
 NOT_ATTEMPTED = "not attempted yet"
 CORRECT = "correct"
+LONGEST = 500
+"""Characters of an answer that are shown."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +84,9 @@ def _close(got: Any, expected: Any) -> bool:
     try:
         if isinstance(expected, int | float):
             return math.isclose(float(got), expected, rel_tol=0, abs_tol=1e-6)
-        got = list(got)
+        got = list(islice(got, len(expected) + 1))
         return len(got) == len(expected) and all(map(_close, got, expected))
-    except (TypeError, ValueError):
+    except Exception:  # An answer may be any object, with methods that raise anything.
         return False
 
 
@@ -92,8 +95,16 @@ def _call(case: tuple[Any, ...]) -> str:
 
 
 def _short(value: Any) -> str:
+    try:
+        text = _text(value)
+    except Exception as error:
+        return f"a {type(value).__name__} that cannot be shown ({type(error).__name__})"
+    return text if len(text) <= LONGEST else text[:LONGEST] + "…"
+
+
+def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list):
-        return f"[{', '.join(map(_short, value))}]"
+        return f"[{', '.join(map(_text, value))}]"
     return repr(value)

@@ -11,6 +11,17 @@ from transformers import AutoConfig, AutoProcessor, Qwen3_5ForConditionalGenerat
 
 from vclib.errors import VclibError
 
+FAULTS = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+    SafetensorError,
+)
+"""What transformers raises for files that are missing, damaged, or do not fit each other."""
+
 
 def require_on_hub(name: str) -> None:
     """Fail at once where loading from the hub would retry for half a minute and then fail."""
@@ -43,8 +54,11 @@ def load_base(
             output_loading_info=True,
         )
         processor = AutoProcessor.from_pretrained(name)
-    except (OSError, ValueError, SafetensorError) as error:
-        reason = str(error).splitlines()[0]
+        tokenizer, text = processor.tokenizer, "<p>é</p>"
+        if not processor.chat_template or tokenizer.decode(tokenizer(text).input_ids) != text:
+            raise ValueError("its chat_template.jinja is missing, or its tokenizer.json no use")
+    except FAULTS as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise VclibError(
             f"The model {name!r} cannot be loaded ({reason}); expected a config.json and "
             "safetensors weights: give another folder, or download the model again."

@@ -89,7 +89,7 @@ def save(
         advice = f"go on with --resume-from {last}" if last else "start again"
         raise VclibError(
             f"The checkpoint {target} could not be written ({error}). "
-            f"Make room for it on that disk, then {advice}."
+            f"If that disk is full, make room on it; then {advice}."
         ) from error
     _drop_old(folder)
     return target
@@ -131,9 +131,16 @@ def damage(path: Path) -> str | None:
     """What is wrong with a checkpoint's files, or None if each is as the manifest says."""
     try:
         manifest = json.loads((path / MANIFEST).read_text())
-    except (OSError, ValueError):
+        files = [(name, int(size), digest) for name, (size, digest) in manifest.items()]
+        manifest[STATE]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return f"its {MANIFEST} is missing or unreadable"
-    for name, (size, digest) in manifest.items():
+    try:
+        state = read_state(path)
+        int(state["update"]), dict(state["settings"])["model"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"{STATE} is missing or unreadable"
+    for name, size, digest in files:
         file = path / name
         if not file.is_file() or file.stat().st_size != size or _sha256(file) != digest:
             return f"{name} is missing or not as it was written"
@@ -311,6 +318,6 @@ def _drop_old(folder: Path) -> None:
         try:
             if read_state(path)["phase_end"]:
                 continue
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError):
             pass  # An unreadable checkpoint is of no use: drop it too.
         shutil.rmtree(path, ignore_errors=True)

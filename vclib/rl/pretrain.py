@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
+import queue
 import random
 import time
 from collections.abc import Iterator
@@ -133,8 +134,15 @@ def train_tokenizer(seed: int, vocab_size: int) -> Any:
     return tiny.build_tokenizer(texts + words * 50, vocab_size)
 
 
-def pretrain(settings: PretrainSettings, *, resume: bool = False) -> Iterator[dict[str, Any]]:
+def pretrain(
+    settings: PretrainSettings, *, resume: bool = False, overwrite: bool = False
+) -> Iterator[dict[str, Any]]:
     """Pre-train and save a model to `settings.output`; yields one record of figures a step."""
+    if not resume and not overwrite and Path(settings.output, "config.json").exists():
+        raise VclibError(
+            f"{settings.output} already holds a model: give another --output, --resume or "
+            "--overwrite."
+        )
     torch.set_num_threads(settings.threads)
     folder = Path(settings.output)
     state_file = folder / "training-state.pt"
@@ -184,7 +192,7 @@ def pretrain(settings: PretrainSettings, *, resume: bool = False) -> Iterator[di
     began, step = time.perf_counter(), first
     try:
         with log_file.open("a") as log:
-            while (examples := batches.get()) is not None and step < settings.steps:
+            while (examples := _next(batches, producer)) is not None and step < settings.steps:
                 record = _one_step(model, optimizers, processor, examples, step, settings)
                 record["seconds"] = round(time.perf_counter() - began, 1)
                 log.write(json.dumps(record) + "\n")
@@ -203,6 +211,18 @@ def pretrain(settings: PretrainSettings, *, resume: bool = False) -> Iterator[di
     finally:
         producer.terminate()
         producer.join()
+
+
+def _next(batches: Any, producer: Any) -> list[ex.Example] | None:
+    while True:
+        try:
+            return batches.get(timeout=5)
+        except queue.Empty:
+            if not producer.is_alive():
+                raise VclibError(
+                    "the process that draws the pages has ended (killed, or out of memory); go on "
+                    "with --resume"
+                ) from None
 
 
 def _one_step(

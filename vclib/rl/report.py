@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import groupby
@@ -29,7 +30,7 @@ def write_report(folder: Path) -> Path:
     """Write report.html from the logs, the evaluation (if there is one) and the pictures."""
     if not (folder / TRAIN_LOG).is_file() and not (folder / EVALUATION / FILE).is_file():
         raise VclibError(f"{folder} holds neither {TRAIN_LOG} nor {EVALUATION}/{FILE}: no run.")
-    evaluation = load(folder / EVALUATION) if (folder / EVALUATION / FILE).is_file() else None
+    evaluation = _evaluation(folder)
     path = folder / REPORT
     body = [*_head(folder, evaluation), *_curves(folder)]
     if evaluation:
@@ -37,6 +38,16 @@ def write_report(folder: Path) -> Path:
     body += _origins(folder, evaluation)
     replace_text(path, html.page(f"{folder.name}: report", body))
     return path
+
+
+def _evaluation(folder: Path) -> Evaluation | None:
+    """The evaluation in a run's folder, unless the run was at another update then."""
+    if not (folder / EVALUATION / FILE).is_file():
+        return None
+    evaluation = load(folder / EVALUATION)
+    update = re.search(r"update-(\d+)", str(evaluation.about.get("adapters")))
+    rows = read_jsonl(folder / TRAIN_LOG) if (folder / TRAIN_LOG).is_file() else []
+    return None if update and rows and rows[-1]["iter"] != int(update[1]) else evaluation
 
 
 def _head(folder: Path, evaluation: Evaluation | None) -> Iterator[str]:
@@ -216,7 +227,10 @@ def _origins(folder: Path, evaluation: Evaluation | None) -> Iterator[str]:
 
 def _config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    except (ValueError, TypeError) as error:
+        raise VclibError(f"{path} is damaged ({error}): restore it, or remove it.") from error
 
 
 def phases_of(rows: Sequence[Mapping[str, Any]]) -> list[figures.Phase]:

@@ -74,6 +74,17 @@ def load(folder: Path) -> Evaluation:
     path = folder / FILE
     if not path.is_file():
         raise VclibError(f"{path} does not exist; `python -m vclib eval` writes it.")
+    try:
+        return _read(path)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise VclibError(
+            f"{path} or a picture beside it is damaged ({error!r}): restore it, or write it again "
+            "with `python -m vclib eval`."
+        ) from error
+
+
+def _read(path: Path) -> Evaluation:
+    folder = path.parent
     content = json.loads(path.read_text(encoding="utf-8"))
     # A stored file may be older than the settings' names: one that is gone now is left out.
     known = {field.name for field in fields(EvalSettings)}

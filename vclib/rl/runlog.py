@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import time
@@ -98,17 +97,41 @@ class RunLog:
 
 def read_rewards(folder: Path) -> list[dict[str, Any]]:
     """The rows of a run's `reward_log.csv`, with numbers as numbers."""
-    with (folder / REWARD_LOG).open(newline="") as file:
-        rows = list(csv.DictReader(file))
     numbers: dict[str, Callable[[str], Any]] = {"episode": int}
     for name in ("mean_terminal_reward", "mean_steps", "loss"):
         numbers[name] = float
-    return [{name: numbers.get(name, str)(cell) for name, cell in row.items()} for row in rows]
+
+    def read(line: str) -> dict[str, Any]:
+        cells = zip(COLUMNS, line.split(","), strict=True)
+        return {name: numbers.get(name, str)(cell) for name, cell in cells}
+
+    return _rows(folder / REWARD_LOG, read, first=1)
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """The rows of `train.jsonl` or `diagnostics.jsonl`."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
+
+    def read(line: str) -> dict[str, Any]:
+        if not isinstance(row := json.loads(line), dict):
+            raise ValueError("not an object")
+        return row
+
+    return _rows(path, read)
+
+
+def _rows(path: Path, read: Callable[[str], dict[str, Any]], first: int = 0) -> list[Any]:
+    """The lines from number `first` on, without a torn last one. Raises `VclibError`."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    rows = []
+    for number, line in enumerate(lines[first:], first + 1):
+        try:
+            rows.append(read(line))
+        except ValueError as error:
+            if number < len(lines):
+                raise VclibError(
+                    f"{path}, line {number} is damaged ({error}): remove that line."
+                ) from error
+    return rows
 
 
 def package_versions() -> dict[str, str | None]:
@@ -143,8 +166,8 @@ def _append(path: Path, line: str) -> None:
             file.write(line + "\n")
     except OSError as error:
         raise VclibError(
-            f"The log {path} could not be written ({error}). Make room on that disk, then go on "
-            "from the last checkpoint with --resume-from."
+            f"The log {path} could not be written ({error}). If that disk is full, make room on "
+            "it; then go on from the last checkpoint with --resume-from."
         ) from error
 
 
@@ -160,10 +183,10 @@ def keep_lines(path: Path, wanted: Callable[[str], bool]) -> None:
     if not path.exists():
         return
     kept = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             keep = wanted(line)
-        except (ValueError, IndexError, KeyError):
+        except (ValueError, IndexError, KeyError, TypeError):
             keep = False
         if keep:
             kept.append(line + "\n")

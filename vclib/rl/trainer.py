@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,9 +110,10 @@ class Trainer:
         total = self.settings.total_updates
         if self.finished:
             return f"All {total} updates are done; the adapters are in {self.checkpoint_path}."
+        where = str(self.checkpoint_path or self.settings.run_folder)
         return (
             f"Stopped after update {self.done} of {total}; "
-            f"go on with --resume-from {self.checkpoint_path or self.settings.run_folder}."
+            f"go on with --resume-from {shlex.quote(where)}."
         )
 
     def run(self) -> Iterator[Update]:
@@ -140,7 +142,7 @@ class Trainer:
         self._stop = True
         print(
             "\nFinishing this update, then saving (again to quit at once). To go on afterwards: "
-            f"--resume-from {self.settings.checkpoint_folder}",
+            f"--resume-from {shlex.quote(str(self.settings.checkpoint_folder))}",
             file=sys.stderr,
         )
 

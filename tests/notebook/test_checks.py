@@ -1,5 +1,7 @@
 """The exercises check themselves, and tell people what is wrong."""
 
+from itertools import count
+
 import numpy as np
 import pytest
 
@@ -77,3 +79,19 @@ def test_a_solution_is_shown_folded_as_the_source_that_is_checked():
 def test_an_unknown_exercise_is_named_with_those_that_exist():
     with pytest.raises(VclibError, match="there are: total_reward, "):
         verdict("retruns", lambda: None)
+
+
+def test_no_object_that_is_answered_makes_the_check_raise_or_go_on_for_ever():
+    class Raises:
+        def __float__(self):
+            raise RuntimeError
+
+        __iter__ = __repr__ = __len__ = __float__
+
+    deep = 0.5
+    for _ in range(5000):
+        deep = [deep]
+    for answer in (10**400, 10**5000, deep, Raises(), [Raises()], count(), [count()], object):
+        for name in EXERCISES:
+            said = verdict(name, lambda *_, answer=answer: answer)
+            assert said.startswith("not yet: because") and len(said) < 2500

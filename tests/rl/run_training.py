@@ -26,7 +26,8 @@ class BlankPages(PageSet):
 
 
 def train(settings: TrainSettings) -> None:
-    with WebPageEnv(BlankPages()) as env, Trainer(settings, env) as trainer:
+    shard = True if "--shard" in sys.argv else None
+    with WebPageEnv(BlankPages()) as env, Trainer(settings, env, shard=shard) as trainer:
         print("done", trainer.done, flush=True)
         for update in trainer.run():
             print("done", update.index, flush=True)

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -53,8 +54,14 @@ def test_a_stopped_run_goes_on_where_it_was(run, tmp_path):
         if record["step"] == 8:  # past the checkpoint at 6
             break
     first.close()
-    steps = [record["step"] for record in pretrain(settings, resume=True)]
-    assert steps == list(range(6, 12))
+    # As if it had been killed after writing the model of a later step, before its state.
+    later = Path(run[0].output, "model.safetensors")
+    shutil.copy(later, tmp_path)
+    records = list(pretrain(settings, resume=True))
+    assert [record["step"] for record in records] == list(range(6, 12))
+    expected = [record["loss"] for record in run[1][6:]]
+    assert [record["loss"] for record in records] == pytest.approx(expected, abs=1e-3)
+    assert not list(tmp_path.glob(".saving*")) and not list(tmp_path.glob(".*.tmp"))
     lines = Path(settings.output, "pretrain.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == list(range(12))
     with pytest.raises(VclibError, match="resume"):

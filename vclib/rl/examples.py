@@ -157,7 +157,7 @@ def produce(
     sheet = Sheet()
     own_drafts: list[tuple[BlockPage, str]] = []
     try:
-        for step in range(first, steps, POOL):
+        for step in range(first - first % POOL, steps, POOL):
             rng = random.Random(f"pretrain/{seed}/{step}")
             while not drafts_in.empty():
                 own_drafts = drafts_in.get()
@@ -180,7 +180,8 @@ def produce(
             examples = draw_examples(plans, sheet)
             batches = [examples[i : i + batch_size] for i in range(0, len(examples), batch_size)]
             rng.shuffle(batches)
-            for batch in batches:
+            # A resumed run leaves out what it has had of the pool that it was stopped in.
+            for batch in batches[max(0, first - step) :]:
                 if not _put(out, batch):
                     return
         _put(out, None)

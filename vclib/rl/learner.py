@@ -11,6 +11,8 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from vclib.policy.model import Policy
+from vclib.policy.sampling import Sample
+from vclib.policy.scoring import micro_batches
 from vclib.rl.episodes import Episode, Turn
 from vclib.rl.loss import backward
 from vclib.rl.profiles import AGENTS, TrainSettings
@@ -40,11 +42,19 @@ class Learner:
 
     With several processes each brings its own turns; the counts that the loss is a mean over and
     the gradients are summed over processes, so that all take the step that one process with all
-    the turns would take.
+    the turns would take. With `in_step` all run as many micro-batches, as processes that share the
+    model's weights must (`vclib.policy.sharding`).
     """
 
-    def __init__(self, policy: Policy, settings: TrainSettings, accelerator: Accelerator) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        settings: TrainSettings,
+        accelerator: Accelerator,
+        in_step: bool = False,
+    ) -> None:
         self.policy, self.settings, self.accelerator = policy, settings, accelerator
+        self.in_step = in_step
         self.scale = HALF_PRECISION_SCALE if policy.base.dtype == torch.float16 else 1.0
         self.optimizers = {
             agent: torch.optim.AdamW(
@@ -92,11 +102,13 @@ class Learner:
             learned.skipped_steps += 1
             return {}
         policy.train_only(agent)
+        samples = [turn.sample for turn in speaking]
+        missing = self._missing(samples)
         while True:
             self.optimizers[agent].zero_grad(set_to_none=True)
             report = backward(
                 policy,
-                [turn.sample for turn in speaking],
+                samples,
                 [turn.advantage or 0.0 for turn in speaking],
                 agent,
                 settings,
@@ -106,6 +118,8 @@ class Learner:
                 scale=self.scale,
                 meter=meter,
             )
+            for _ in range(missing):
+                backward(policy, [turns[0].sample], [0.0], agent, settings, turns=1, tokens=1)
             with meter.stage("update"):
                 norm = self._apply(agent)
             if math.isfinite(norm) or self.scale == 1.0:
@@ -117,6 +131,14 @@ class Learner:
         learned.entropy = entropy_sum / max(scored, 1)
         learned.grad_norm = max(learned.grad_norm, norm)
         return report.old_logprobs
+
+    def _missing(self, samples: Sequence[Sample]) -> int:
+        """How many micro-batches fewer than the busiest process this one has, if that matters."""
+        if not self.in_step:
+            return 0
+        own = len(micro_batches(samples, self.settings.token_budget))
+        counts = self.accelerator.gather(torch.tensor([own], device=self.policy.device))
+        return int(counts.max()) - own
 
     def _apply(self, agent: str) -> float:
         """Sum the gradients over processes, clip them, step if they are finite; their norm."""

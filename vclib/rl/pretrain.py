@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
+import os
 import queue
 import random
 import time
@@ -28,6 +29,7 @@ from vclib.errors import VclibError
 from vclib.policy import prompts, tiny
 from vclib.rl import demonstrations as demos
 from vclib.rl import examples as ex
+from vclib.rl.checkpoint import replace_tensors
 from vclib.rl.runlog import keep_lines
 
 
@@ -36,16 +38,16 @@ class PretrainSettings:
     """What makes a checkpoint; with the code, it makes it again."""
 
     output: str
-    steps: int = 1800
+    steps: int = 2500
     batch_size: int = 16
-    eyes: float = 0.5556  # share of the steps on careful pages alone
-    job_shares: tuple[float, ...] = (0.15, 0.35, 0.5)
+    eyes: float = 0.4  # share of the steps on careful pages alone
+    job_shares: tuple[float, ...] = (0.2, 0.3, 0.5)
     own_draft_share: float = 0.4  # of drafts, once the model has written some
-    own_drafts_every: int = 300  # steps
+    own_drafts_every: int = 250  # steps
     learning_rate: float = 1.5e-3
     weight_decay: float = 0.02
     warmup: int = 100
-    decay: float = 0.25  # share of the steps over which the rate falls to nothing
+    decay: float = 0.2  # share of the steps over which the rate falls to nothing
     hidden: int = 192
     layers: tuple[str, ...] = ("full", "linear", "full", "full")
     vision_hidden: int = 128
@@ -131,7 +133,8 @@ def train_tokenizer(seed: int, vocab_size: int) -> Any:
     pages = [ex.draw(rng) for _ in range(4000)]
     texts = [to_html(page) for page in pages] + demos.corpus(pages, rng)
     words = [prompts.WRITE, prompts.REVISE, prompts.CRITICISE, prompts.CRITICISE_AGAIN]
-    return tiny.build_tokenizer(texts + words * 50, vocab_size)
+    turns = ["user\n", "assistant\n", "\n\n"]
+    return tiny.build_tokenizer(texts + words * 50 + turns * 200, vocab_size)
 
 
 def pretrain(
@@ -153,6 +156,7 @@ def pretrain(
         state = torch.load(state_file, weights_only=True)
         first = state["step"]
         processor, model = _load(folder)
+        model.load_state_dict(state["model"])
         optimizers = make_optimizers(model, settings)
         for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
@@ -203,11 +207,7 @@ def pretrain(
                 if past_eyes and (step % settings.own_drafts_every == 0 or step == first + 1):
                     drafts.put(own_drafts(model, processor, step))
                 if step % settings.checkpoint_every == 0 or step == settings.steps:
-                    model.save_pretrained(folder)
-                    states = [optimizer.state_dict() for optimizer in optimizers]
-                    temporary = state_file.with_suffix(".tmp")
-                    torch.save({"step": step, "optimizers": states}, temporary)
-                    temporary.replace(state_file)
+                    _save(folder, state_file, model, optimizers, step)
     finally:
         producer.terminate()
         producer.join()
@@ -278,6 +278,17 @@ def own_drafts(
     texts = processor.tokenizer.batch_decode(ids[:, keep:], skip_special_tokens=True)
     pairs = [(plan.reference, text) for plan, text in zip(plans, texts, strict=True)]
     return [(page, text) for page, text in pairs if parse_html(text)]
+
+
+def _save(folder: Path, state_file: Path, model: Any, optimizers: Any, step: int) -> None:
+    """The model for its users, and one file that a resumed run takes all of its state from."""
+    aside = folder / ".saving"
+    model.save_pretrained(aside)
+    for path in aside.iterdir():
+        os.replace(path, folder / path.name)
+    aside.rmdir()
+    states = [optimizer.state_dict() for optimizer in optimizers]
+    replace_tensors(state_file, {"step": step, "model": model.state_dict(), "optimizers": states})
 
 
 def _load(folder: Path) -> tuple[Any, Any]:

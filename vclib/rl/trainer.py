@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import gather_object
+from accelerate.utils import DistributedType, gather_object
 
 from vclib.env.environment import WebPageEnv
 from vclib.errors import VclibError
 from vclib.paths import in_project
+from vclib.policy import sharding
 from vclib.policy.model import LoraSettings, Policy
 from vclib.rl import checkpoint
 from vclib.rl.episodes import episode_settings, play, reset
@@ -36,13 +38,19 @@ class Trainer:
     All randomness of update i comes from (seed, i), so that a run that was killed and resumed
     gives the same numbers as one that was not. Ctrl-C and `stop()` finish the update in hand,
     save, and end the loop. `env` and `policy` may be handed in; then they are left open.
+    `shard`: share the model's weights out over the processes during updates; None does so where
+    accelerate was told to use FSDP.
 
     Raises `VclibError` for settings that do not fit a checkpoint, a run folder in use, a full
     disk, and an environment that fails twice in a row.
     """
 
     def __init__(
-        self, settings: TrainSettings, env: Any = None, policy: Policy | None = None
+        self,
+        settings: TrainSettings,
+        env: Any = None,
+        policy: Policy | None = None,
+        shard: bool | None = None,
     ) -> None:
         self.settings = settings
         state, resumed = checkpoint.look_up(settings)
@@ -65,7 +73,12 @@ class Trainer:
         self.policy = policy or self._load_policy()
         self._owns_env = env is None
         self.env = env if env is not None else open_env(settings)
-        self.learner = Learner(self.policy, settings, self.accelerator)
+        if shard is None:
+            shard = self.accelerator.distributed_type == DistributedType.FSDP
+        self.shared: Callable[[], AbstractContextManager[None]] = nullcontext
+        if shard:
+            self.shared = sharding.prepare(self.policy)
+        self.learner = Learner(self.policy, settings, self.accelerator, in_step=shard)
         if resumed:
             checkpoint.restore(resumed, self.policy, self.learner.optimizers)
         self.checkpoint_path = resumed
@@ -150,20 +163,18 @@ class Trainer:
         """Write a checkpoint unless this update has one; returns the newest one's folder."""
         if self.done > self._saved and self._whole:
             number, phase, phase_end = self.settings.phase_at(self.done - 1)
-            if self.accelerator.is_main_process:
-                self.checkpoint_path = checkpoint.save(
-                    self.settings.checkpoint_folder,
-                    self.policy,
-                    self.learner.optimizers,
-                    {
-                        "update": self.done,
-                        "phase": phase,
-                        "phase_number": number,
-                        "phase_end": phase_end,
-                        "page_cursor": self.done * self.settings.pages_per_update,
-                        "settings": self.settings.as_dict(),
-                    },
-                )
+            state = {
+                "update": self.done,
+                "phase": phase,
+                "phase_number": number,
+                "phase_end": phase_end,
+                "page_cursor": self.done * self.settings.pages_per_update,
+                "settings": self.settings.as_dict(),
+            }
+            folder, optimizers = self.settings.checkpoint_folder, self.learner.optimizers
+            with self.shared():
+                if self.accelerator.is_main_process:
+                    self.checkpoint_path = checkpoint.save(folder, self.policy, optimizers, state)
             self._saved = self.done
         return self.checkpoint_path
 
@@ -188,7 +199,8 @@ class Trainer:
         agents = trained_agents(phase)
         credits = assign_credit(groups, agents, settings.advantage, settings.lambda_shaped)
         self._whole = False
-        learned = self.learner.learn(groups, agents, meter)
+        with self.shared():
+            learned = self.learner.learn(groups, agents, meter)
         for group in groups:
             for episode in group:
                 episode.forget_pictures()

@@ -6,21 +6,9 @@ from typing import Any
 
 import torch
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-from safetensors import SafetensorError
 from transformers import AutoConfig, AutoProcessor, Qwen3_5ForConditionalGeneration
 
 from vclib.errors import VclibError
-
-FAULTS = (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    RuntimeError,
-    SafetensorError,
-)
-"""What transformers raises for files that are missing, damaged, or do not fit each other."""
 
 
 def require_on_hub(name: str) -> None:
@@ -57,7 +45,9 @@ def load_base(
         tokenizer, text = processor.tokenizer, "<p>é</p>"
         if not processor.chat_template or tokenizer.decode(tokenizer(text).input_ids) != text:
             raise ValueError("its chat_template.jinja is missing, or its tokenizer.json no use")
-    except FAULTS as error:
+    except VclibError:
+        raise
+    except Exception as error:  # Files that do not fit each other raise many kinds of error.
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise VclibError(
             f"The model {name!r} cannot be loaded ({reason}); expected a config.json and "

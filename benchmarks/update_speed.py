@@ -52,7 +52,9 @@ def main() -> None:
     settings = PROFILES["laptop"].but(token_budget=options.token_budget)
     policy = Policy.load(options.model, device="cpu")
     policy.train_only("developer")
-    rules = episode_settings(settings.but(max_steps=TURNS, use_critic=False), "developer")
+    rules = episode_settings(
+        settings.but(phase="developer", max_steps=TURNS, use_critic=False), "developer"
+    )
     with WebPageEnv("blocks") as env:
         groups = _play(policy, env, rules, options.k, PAGES)
         wide = []

@@ -105,7 +105,7 @@ def test_an_interrupt_finishes_the_update_saves_and_says_how_to_go_on(here, mode
     assert process.returncode == 130, err
     done = len(log.read_text().splitlines())
     assert f"Stopped after update {done} of 100000" in out
-    command = re.search(r"python -m vclib (train --resume-from \S+)", out)[1].split()
+    command = re.search(r"-m vclib (train --resume-from \S+)", out)[1].split()
     assert f"update-{done:06d}" in command[-1]
 
     assert main([*command, "--episodes", str(done + 1), "--no-eval"]) == 0
@@ -115,8 +115,10 @@ def test_an_interrupt_finishes_the_update_saves_and_says_how_to_go_on(here, mode
 
 
 def test_a_stop_in_the_last_update_leaves_the_evaluation_to_a_command(here, model, capsys):
+    before = signal.getsignal(signal.SIGINT)
+
     def interrupt_an_update():
-        while signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        while signal.getsignal(signal.SIGINT) is before:
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGINT)
 

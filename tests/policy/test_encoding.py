@@ -90,7 +90,7 @@ def test_qwen_vl_utils_with_the_right_patch_size_resizes_nothing(policy, picture
 def test_thinking_is_told_to_the_template_always(policy, pictures):
     messages = prompts.developer_first(pictures[0])
     off, on = policy.encode(messages), policy.encode(messages, thinking=True)
-    assert policy.tokenizer.decode(off.input_ids).endswith("<think></think>")
+    assert policy.tokenizer.decode(off.input_ids).endswith("<think>\n\n</think>\n\n")
     assert policy.tokenizer.decode(on.input_ids).rstrip().endswith("<think>")
 
 

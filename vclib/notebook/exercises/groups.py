@@ -7,6 +7,13 @@ from vclib.notebook.exercises.exercise import Exercise
 Returns = list[list[float]]
 
 
+def group_advantages(returns):
+    pooled = [value for episode in returns for value in episode]
+    mean = sum(pooled) / len(pooled)
+    std = (sum((value - mean) ** 2 for value in pooled) / len(pooled)) ** 0.5
+    return [[(value - mean) / (std + 1e-8) for value in episode] for episode in returns]
+
+
 def per_turn_advantages(returns):
     advantages = [[0.0] * len(episode) for episode in returns]
     for turn in range(max(map(len, returns))):
@@ -38,9 +45,9 @@ def silent_probability(p, k):
     return p**k + (1 - p) ** k
 
 
-def _pooled_over_turns(returns: Returns) -> Returns:
+def _mean_of_means(returns: Returns) -> Returns:
     pooled = [value for episode in returns for value in episode]
-    mean = sum(pooled) / len(pooled)
+    mean = sum(sum(episode) / len(episode) for episode in returns) / len(returns)
     std = (sum((value - mean) ** 2 for value in pooled) / len(pooled)) ** 0.5
     return [[(value - mean) / (std + 1e-8) for value in episode] for episode in returns]
 
@@ -62,6 +69,19 @@ def _one_turn_left_out(returns: Returns) -> Returns:
 
 
 EXERCISES = {
+    "group_advantages": Exercise(
+        group_advantages,
+        cases=[([[1.0], [0.0]],), ([[0.2, 0.4], [0.9]],), ([[0.5, 0.5], [0.5]],)],
+        slips=[
+            (
+                centred_advantages,
+                "the spread is not divided by; divide by the standard deviation + 1e-8",
+            ),
+            (_mean_of_means, "the mean is over the episodes; pool the turns of all of them first"),
+        ],
+        difficulty="easy",
+        minutes=10,
+    ),
     "per_turn_advantages": Exercise(
         per_turn_advantages,
         cases=[
@@ -72,7 +92,7 @@ EXERCISES = {
         ],
         slips=[
             (
-                _pooled_over_turns,
+                group_advantages,
                 "it pools all turns; compare first with first, second with second",
             ),
             (_per_turn_centred, "the spread of the turns of equal number is not divided by"),
@@ -84,7 +104,7 @@ EXERCISES = {
         centred_advantages,
         cases=[([[1.0], [0.0]],), ([[0.2, 0.4], [0.9]],), ([[0.5, 0.5], [0.5]],)],
         slips=[
-            (_pooled_over_turns, "it divides by the spread; this variant does not"),
+            (group_advantages, "it divides by the spread; this variant does not"),
             (
                 _mean_of_episode_means,
                 "the mean is over the episodes; pool the turns of all of them first",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from vclib.notebook.exercises.exercise import Exercise
 
 
@@ -10,6 +12,11 @@ def shaped_sum(rewards, turn, lambda_shaped):
     for s in range(turn + 1, len(rewards)):
         gains += rewards[s] - rewards[s - 1]
     return rewards[-1] + lambda_shaped * gains
+
+
+def step_returns(rewards, lambda_shaped):
+    last = rewards[-1]
+    return [last + lambda_shaped * (last - reward) for reward in rewards]
 
 
 def least_slope(pairs, lambda_shaped):
@@ -57,8 +64,17 @@ def _slope_above_lambda(pairs: list[tuple[float, float]], lambda_shaped: float) 
     return least_slope(pairs, lambda_shaped / (1 - lambda_shaped)) if lambda_shaped < 1 else False
 
 
-def _own_reward(rewards: list[float], lambda_shaped: float) -> list[float]:
-    return [rewards[-1] + lambda_shaped * (rewards[-1] - reward) for reward in rewards]
+def _without_terminal(rewards: list[float], lambda_shaped: float) -> list[float]:
+    return [lambda_shaped * (rewards[-1] - reward) for reward in rewards]
+
+
+def _next_gain_only(rewards: list[float], lambda_shaped: float) -> list[float]:
+    gains = [after - before for before, after in itertools.pairwise(rewards)]
+    return [rewards[-1] + lambda_shaped * gain for gain in [*gains, 0.0]]
+
+
+def _past_gains(rewards: list[float], lambda_shaped: float) -> list[float]:
+    return [rewards[-1] + lambda_shaped * (reward - rewards[0]) for reward in rewards]
 
 
 def _draft_before(agents: list[str], rewards: list, lambda_shaped: float) -> list[float]:
@@ -92,6 +108,17 @@ EXERCISES = {
         difficulty="easy",
         minutes=5,
     ),
+    "step_returns": Exercise(
+        step_returns,
+        cases=[([0.2, 0.5, 0.9], 0.2), ([0.6, 0.3], 1.0), ([0.4, 0.7], 0.0), ([0.5], 0.2)],
+        slips=[
+            (_without_terminal, "the last reward itself is missing from each turn's return"),
+            (_next_gain_only, "only the next gain is counted; the sum runs to the episode's end"),
+            (_past_gains, "it credits a turn with what was gained before it; the sum looks ahead"),
+        ],
+        difficulty="easy",
+        minutes=5,
+    ),
     "least_slope": Exercise(
         least_slope,
         cases=[
@@ -113,7 +140,7 @@ EXERCISES = {
         potential_returns,
         cases=[([0.3, 0.5, 0.9], 0.2), ([0.6, 0.3], 1.0), ([0.4, 0.7], 0.0), ([0.5], 0.2)],
         slips=[
-            (_own_reward, "it takes away each draft's own reward; take the one before it"),
+            (step_returns, "it takes away each draft's own reward; take the one before it"),
             (
                 lambda rewards, lambda_shaped: potential_returns([*rewards], 1.0),
                 "λ is missing: it multiplies what was gained",

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from vclib.notebook.widgets import wrapped
+from vclib.notebook.widgets import captioned_strip, wrapped
 from vclib.paths import DATA, ROOT
 from vclib.rl import figures
 from vclib.rl.results import DIFFICULTIES, POLICIES, Draft, Evaluation
@@ -51,16 +51,10 @@ def _row(evaluation: Evaluation, page_id: str) -> Image.Image:
             last = f"{NAMES[policy]}\ndraft {turn + 1}: {draft.reward:.2f}" if draft else ""
             titles.append(last)
             below.append(wrapped(draft.critique) if draft else "")
-    figure = figures.picture_strip(pictures, titles)
-    for axes, pixels, text in zip(figure.axes, pictures, below, strict=True):
-        axes.set_xlabel(text, fontsize=6.5, family="monospace", loc="left")
+    figure = captioned_strip(pictures, titles, below)
+    for axes, pixels in zip(figure.axes, pictures, strict=True):
         if pixels is None:  # fewer drafts than allowed: that is the Critic's doing
             axes.text(0.03, 0.88, "DONE, says the Critic", transform=axes.transAxes)
-    width, height = figure.get_size_inches()
-    lines = max(text.count("\n") + 1 for text in below)
-    figure.set_size_inches(width, height + 0.15 + 0.115 * lines)
-    for axes in figure.axes:
-        axes.set_anchor("N")
     return Image.open(io.BytesIO(figures.png(figure))).convert("RGB")
 
 

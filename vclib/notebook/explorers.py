@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from vclib.notebook.widgets import Explorer
 from vclib.rl import figures
 from vclib.rl.returns import VARIANTS, compute_step_returns, grpo_advantages
 
@@ -75,12 +75,14 @@ def _draw_table(axes: Axes, table: Table, columns: int, *, signed: bool) -> None
     axes.spines[:].set_visible(False)
 
 
-class CreditExplorer(ipywidgets.VBox):
+class CreditExplorer(Explorer):
     """A group of episodes whose rewards, λ and rule can be changed: what is each turn credited?
 
     `rewards` holds a list per episode, the reward of each draft in [0, 1]; the lengths may differ.
     Pick an episode and a draft, and move its reward.
     """
+
+    title = "credit explorer"
 
     def __init__(self, rewards: Sequence[Sequence[float]], lambda_shaped: float = 0.2):
         self.rewards: Table = [list(map(float, row)) for row in rewards]
@@ -97,12 +99,12 @@ class CreditExplorer(ipywidgets.VBox):
             0, min=0, max=1, step=0.01, description="its reward", **wide
         )
         self.image = ipywidgets.Image(format="png")
-        self._pick()
         for control in (self.episode, self.draft):
             control.observe(self._pick, names="value")
         for control in (self.lambda_shaped, self.variant):
             control.observe(self._draw, names="value")
         self.reward.observe(self._set_reward, names="value")
+        self._pick()
         picking = ipywidgets.HBox([self.episode, self.draft, self.reward])
         super().__init__([self.lambda_shaped, self.variant, picking, self.image])
 
@@ -113,8 +115,10 @@ class CreditExplorer(ipywidgets.VBox):
 
     def _pick(self, change: Any = None) -> None:
         self.draft.max = len(self.rewards[self.episode.value - 1])
-        self.reward.value = self.rewards[self.episode.value - 1][self.draft.value - 1]
-        self._draw()
+        reward = self.rewards[self.episode.value - 1][self.draft.value - 1]
+        if self.reward.value == reward:
+            self._draw()
+        self.reward.value = reward  # draws, if it is another one
 
     def _set_reward(self, change: Any = None) -> None:
         self.rewards[self.episode.value - 1][self.draft.value - 1] = self.reward.value
@@ -123,8 +127,3 @@ class CreditExplorer(ipywidgets.VBox):
     def _draw(self, change: Any = None) -> None:
         marked = (self.episode.value - 1, self.draft.value - 1)
         self.image.value = figures.png(credit_tables(self.credit, marked=marked))
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        bundle = super()._repr_mimebundle_(**kwargs)
-        fallback = base64.b64encode(self.image.value).decode()
-        return {**bundle, "text/plain": "<credit explorer>", "image/png": fallback}

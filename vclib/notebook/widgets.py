@@ -46,12 +46,26 @@ class Picture:
         return self.png
 
 
-class RewardExplorer(ipywidgets.VBox):
+class Explorer(ipywidgets.VBox):
+    """Controls and one picture, which is what a notebook shows where no kernel runs."""
+
+    image: ipywidgets.Image
+    title: str
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        fallback = base64.b64encode(self.image.value).decode()
+        return {**bundle, "text/plain": f"<{self.title}>", "image/png": fallback}
+
+
+class RewardExplorer(Explorer):
     """Reward curves of one or more runs: choose the run, the difficulty and the smoothing.
 
     `runs` maps a name to the lines of its train.jsonl (`iter`, `easy`, `medium`, `hard`, `mean`);
     `phases` maps the same names to (phase, first update, last update).
     """
+
+    title = "reward explorer"
 
     def __init__(
         self,
@@ -79,11 +93,6 @@ class RewardExplorer(ipywidgets.VBox):
         self.image.value = figures.png(
             figures.reward_curve(rows, phases, window=self.smoothing.value)
         )
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        bundle = super()._repr_mimebundle_(**kwargs)
-        fallback = base64.b64encode(self.image.value).decode()
-        return {**bundle, "text/plain": "<reward explorer>", "image/png": fallback}
 
 
 class Dashboard:
@@ -144,16 +153,24 @@ def draft_strip(reference: Any, drafts: Sequence[Draft]) -> Picture:
     """The reference, uint8 RGB [H, W, 3], then each draft above the critique that it answers."""
     titles = [f"draft {turn}: {draft.reward:.2f}" for turn, draft in enumerate(drafts, 1)]
     pictures = [reference, *(draft.pixels for draft in drafts)]
-    figure = figures.picture_strip(pictures, ["reference", *titles])
-    texts = [wrapped(draft.critique) for draft in drafts]
-    for axes, text in zip(figure.axes[1:], texts, strict=True):
-        axes.set_xlabel(text, fontsize=6.5, family="monospace", loc="left")
-    lines = max((text.count("\n") + 1 for text in texts if text), default=0)
-    width, height = figure.get_size_inches()
-    figure.set_size_inches(width, height + 0.115 * lines)
-    for axes in figure.axes:
-        axes.set_anchor("N")
+    captions = ["", *(wrapped(draft.critique) for draft in drafts)]
+    figure = captioned_strip(pictures, ["reference", *titles], captions)
     return Picture(figures.png(figure), "episode strip")
+
+
+def captioned_strip(
+    pictures: Sequence[Any], titles: Sequence[str], captions: Sequence[str]
+) -> Figure:
+    """Pages side by side, uint8 RGB [H, W, 3] or None for a gap, with a text below each."""
+    figure = figures.picture_strip(pictures, titles)
+    for axes, text in zip(figure.axes, captions, strict=True):
+        axes.set_xlabel(text, fontsize=6.5, family="monospace", loc="left")
+        axes.set_anchor("N")
+    lines = max((text.count("\n") + 1 for text in captions if text), default=0)
+    width, height = figure.get_size_inches()
+    more = 0.15 * max(title.count("\n") for title in titles)
+    figure.set_size_inches(width, height + more + 0.115 * lines)
+    return figure
 
 
 def wrapped(critique: str | None, width: int = 31, most: int = 9) -> str:

@@ -7,14 +7,13 @@ import platform
 import shutil
 import sys
 import time
-import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from vclib.errors import VclibError
-from vclib.paths import ROOT, TINY, remedy
+from vclib.paths import TINY, project, remedy
 
 PYTHON = ((3, 11), (3, 13))
 MEMORY = 4e9
@@ -85,9 +84,9 @@ def _packages() -> Check:
     """What pyproject.toml asks for; another version is worth a note, for it may do."""
     from packaging.requirements import Requirement
 
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    requirements = project()["dependencies"]
     missing, other = [], []
-    for wanted in map(Requirement, project["dependencies"]):
+    for wanted in map(Requirement, requirements):
         try:
             found = version(wanted.name)
         except PackageNotFoundError:
@@ -100,7 +99,7 @@ def _packages() -> Check:
     if other:
         found = f"other versions: {'; '.join(other)}"
         return Check("packages", False, found, remedy("doctor"), needed=False)
-    count = len(project["dependencies"])
+    count = len(requirements)
     return Check("packages", True, f"{count} as pinned, transformers {version('transformers')}")
 
 

@@ -3,7 +3,9 @@
 import os
 import shlex
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "data"
@@ -11,6 +13,11 @@ TINY = DATA / "models" / "vc-tiny"
 FONTS = DATA / "fonts"
 VENV_PYTHON = ROOT / ".venv" / "bin" / "python"
 IN_VENV = Path(sys.prefix).resolve() == (ROOT / ".venv").resolve()
+
+
+def project() -> dict[str, Any]:
+    """What pyproject.toml says of the project: its name, versions, requirements, addresses."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
 def in_project(path: object) -> str:

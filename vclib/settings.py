@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import atexit
 import json
-import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -17,6 +14,7 @@ from vclib.flags import EVAL_PAGES, server_url
 from vclib.paths import ROOT, TINY
 from vclib.rl.profiles import PROFILES, TrainSettings
 from vclib.rl.results import LOOPS, EvalSettings, count_of
+from vclib.rl.run_folder import next_free
 
 SMALL_GPU = 24e9
 """Bytes of GPU memory below which a card gets the profile t4."""
@@ -33,7 +31,9 @@ def train_settings(flags: argparse.Namespace) -> TrainSettings:
         if name in names
     }
     if "resume_from" in given and "profile" not in given:
-        base = _resumed_settings(Path(given["resume_from"]))
+        from vclib.rl.checkpoint import find
+
+        base = _resumed_settings(find(Path(given["resume_from"])))
         name = given.get("run_name", base.run)
     else:
         profile = given.get("profile") or default_profile(given.get("model"))
@@ -67,30 +67,6 @@ def default_profile(model: str | None) -> str:
     return "gpu"
 
 
-def next_free(folder: Path, name: str) -> Path:
-    """folder/name-1, or the first number that is not taken; made at once, so that it is now.
-
-    It goes at exit if it stayed empty.
-    """
-    if os.environ.get("RANK", "0") != "0":
-        return folder / name  # Of several processes the first alone writes.
-    number = 1
-    while True:
-        path = folder / f"{name}-{number}"
-        try:
-            path.mkdir(parents=True)
-        except FileExistsError:
-            number += 1
-            continue
-        atexit.register(_remove_empty, path)
-        return path
-
-
-def _remove_empty(folder: Path) -> None:
-    if folder.is_dir() and not {path.name for path in folder.iterdir()} - {".lock"}:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def announcement(settings: TrainSettings) -> str:
     """What a run is going to do, in a few lines."""
     model, phases = Path(settings.model).name, [name for name, _ in settings.schedule]
@@ -102,10 +78,6 @@ def announcement(settings: TrainSettings) -> str:
     )
     if model == TINY.name and settings.pages != "blocks":
         said += f"\n{model} was made on generated block pages and reads no others."
-    if settings.resume_from:
-        from vclib.rl.checkpoint import find
-
-        said += f"\nIt goes on after {find(Path(settings.resume_from))}."
     return said
 
 
@@ -217,10 +189,9 @@ def environment_of(flags: argparse.Namespace, settings: EvalSettings) -> TrainSe
     )
 
 
-def _resumed_settings(path: Path) -> TrainSettings:
-    from vclib.rl.checkpoint import find, read_state
+def _resumed_settings(checkpoint: Path) -> TrainSettings:
+    from vclib.rl.checkpoint import read_state
 
-    checkpoint = find(path)
     saved: Mapping[str, Any] = read_state(checkpoint)["settings"]
     names = {field.name for field in fields(TrainSettings)}
     values: dict[str, Any] = {

@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +41,8 @@ def run_train(flags: argparse.Namespace, command: str) -> int:
             for _ in trainer.run():
                 pass
             return 0 if trainer.finished else 130
+        if trainer.done:
+            print(f"It goes on after {trainer.checkpoint_path}.", flush=True)
         if settings.overwrite and not settings.resume_from:
             shutil.rmtree(folder / EVALUATION, ignore_errors=True)
             (folder / REPORT).unlink(missing_ok=True)
@@ -86,15 +87,16 @@ def run_eval(flags: argparse.Namespace, command: str) -> int:
     from vclib import settings as choose
     from vclib.rl.report import EVALUATION, write_report
     from vclib.rl.results_file import FILE
+    from vclib.rl.run_folder import make_ready, next_free
 
     adapters = choose.find_adapters(flags.adapters) if flags.adapters else None
     settings = choose.eval_settings(flags, adapters)
-    folder = flags.output or choose.next_free(Path("outputs"), "eval")
+    folder = flags.output or next_free(Path("outputs"), "eval")
     if (folder / EVALUATION / FILE).exists() and not flags.overwrite:
         raise VclibError(
             f"{folder} already holds an evaluation: give another --output, or --overwrite."
         )
-    _ready(folder)
+    make_ready(folder)
     model = flags.model or (adapters.model if adapters else str(TINY))
     import torch
 
@@ -213,12 +215,13 @@ def run_export(flags: argparse.Namespace, command: str) -> int:
     from vclib.console import quieten
     from vclib.policy.export import export, push
     from vclib.policy.model import LoraSettings, Policy
+    from vclib.rl.run_folder import make_ready, next_free
 
     adapters = choose.find_adapters(flags.adapters)
-    folder = flags.output or choose.next_free(Path("outputs"), "export")
+    folder = flags.output or next_free(Path("outputs"), "export")
     if folder.exists() and any(folder.iterdir()):
         raise VclibError(f"{folder} is not empty: give another --output.")
-    _ready(folder)
+    make_ready(folder)
     quieten(adapters.model)
     policy = Policy.load(
         adapters.model,
@@ -288,12 +291,6 @@ def _results_of(run: Path, adapters: Path) -> str:
 
 def _word(path: Path) -> str:
     return shlex.quote(str(path))
-
-
-def _ready(folder: Path) -> None:
-    """Make a folder and write to it: what cannot be done is known before the work."""
-    folder.mkdir(parents=True, exist_ok=True)
-    tempfile.TemporaryFile(dir=folder).close()
 
 
 def _note(command: str, folder: Path, *, fresh: bool = False) -> None:

@@ -10,9 +10,10 @@ import pytest
 from vclib.cli import parse
 from vclib.errors import VclibError
 from vclib.rl import checkpoint
+from vclib.rl.run_folder import claim, next_free
 from vclib.rl.runlog import TRAIN_LOG
 from vclib.rl.trainer import Trainer
-from vclib.settings import next_free, train_settings
+from vclib.settings import train_settings
 
 fork = multiprocessing.get_context("fork")
 
@@ -75,7 +76,7 @@ def test_a_run_does_not_go_on_in_the_folder_of_another(stored, tmp_path):
     ):
         got = resumed(*words)
         with pytest.raises(VclibError, match="already holds another run"):
-            checkpoint.claim(got, checkpoint.find(Path(got.resume_from)))
+            claim(got, checkpoint.find(Path(got.resume_from)))
     assert content(other) == before
 
 
@@ -83,19 +84,19 @@ def test_checkpoints_in_a_folder_of_their_own_belong_to_their_run(settings, env,
     kept = tmp_path / "kept"
     first = run(settings.but(episodes=1, checkpoint_dir=str(kept)), env)
     with pytest.raises(VclibError, match="kept already holds a run"):
-        checkpoint.claim(settings.but(run="second", checkpoint_dir=str(kept)), None)
-    checkpoint.claim(resumed(kept), checkpoint.find(kept))
+        claim(settings.but(run="second", checkpoint_dir=str(kept)), None)
+    claim(resumed(kept), checkpoint.find(kept))
     # The run goes away, another takes its name.
     first.rename(tmp_path / "best")
     run(settings.but(episodes=1), env)
     with pytest.raises(VclibError, match="already holds another run"):
-        checkpoint.claim(resumed(kept), checkpoint.find(kept))
+        claim(resumed(kept), checkpoint.find(kept))
 
 
 def test_a_run_folder_in_use_is_refused_to_another_process(settings, tmp_path):
     def claimed(settings, out):
         try:
-            out.put(len(checkpoint.claim(settings, None)))
+            out.put(len(claim(settings, None)))
         except VclibError as error:
             out.put(str(error))
 
@@ -108,7 +109,7 @@ def test_a_run_folder_in_use_is_refused_to_another_process(settings, tmp_path):
         return said
 
     settings = settings.but(checkpoint_dir=str(tmp_path / "kept"))
-    locks = checkpoint.claim(settings, None)
+    locks = claim(settings, None)
     assert "Another process is at work" in elsewhere(settings.but(overwrite=True))
     assert "kept" in elsewhere(settings.but(run="other"))
     for lock in locks:

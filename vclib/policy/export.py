@@ -8,10 +8,10 @@ from pathlib import Path
 from huggingface_hub import HfApi, ModelCardData
 
 from vclib.errors import VclibError
+from vclib.paths import project
 from vclib.policy.model import AGENTS, Policy
 from vclib.policy.prompts import CRITICISE, WRITE
 
-PROJECT = "https://github.com/visioncoder-course/visioncoder"
 LOAD_ADAPTERS = """\
 import torch
 from peft import PeftModel
@@ -120,7 +120,7 @@ def model_card(
         data=data.to_yaml(),
         title=f"VisionCoder: {agents}",
         what=what,
-        project=PROJECT,
+        project=project()["urls"]["Homepage"],
         code=load.format(base=base, name=name) + ASK.format(question=question, pictures=pictures),
         facts=f"\n## Training\n\n| setting | value |\n|---|---|\n{rows}" if facts else "",
         results=f"\n## Results\n\n```text\n{results}\n```\n" if results else "",

@@ -20,7 +20,7 @@ import random
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,11 +28,10 @@ import torch
 from vclib.errors import VclibError
 from vclib.policy.model import Policy
 from vclib.rl.profiles import TrainSettings
-from vclib.rl.runlog import CONFIG, TRAIN_LOG, replace_bytes, replace_text
+from vclib.rl.runlog import replace_bytes, replace_text
 
 MANIFEST = "MANIFEST.json"
 STATE = "state.json"
-LOCK = ".lock"
 KEEP = 2
 MAY_CHANGE = {
     "episodes",
@@ -160,61 +159,6 @@ def look_up(settings: TrainSettings) -> tuple[dict[str, Any] | None, Path | None
     state = read_state(path)
     check_settings(state, settings)
     return state, path
-
-
-def claim(settings: TrainSettings, resumed: Path | None) -> list[IO[str]]:
-    """Make a run's folders, for this process alone until the files returned are closed.
-
-    Raises `VclibError` where another process is at work in them, where nothing can be written,
-    and, unless it is to be overwritten, where another run than that of `resumed` lies in them.
-    """
-    run, kept = settings.run_folder, settings.checkpoint_folder
-    locks = [_lock(folder) for folder in {run, Path(settings.checkpoint_dir or run)}]
-    own = resumed.resolve().parent if resumed else None
-    in_run = own in (run.resolve(), (run / "checkpoints").resolve(), _checkpoints_of(run))
-    others = {
-        run: (run / TRAIN_LOG).exists() and not (own and in_run),
-        kept: any(kept.glob("update-*")) and own != kept.resolve(),
-    }
-    for folder, used in others.items():
-        if used and not settings.overwrite:
-            raise VclibError(
-                f"{folder} already holds {'another' if own else 'a'} run. Give this one another "
-                "name (--run-name) or another checkpoint folder, go on with that one "
-                f"(--resume-from {folder}), or overwrite it."
-            )
-    return locks
-
-
-def _checkpoints_of(run: Path) -> Path | None:
-    try:
-        config = json.loads((run / CONFIG).read_text(encoding="utf-8"))
-        return Path(config["settings"]["checkpoint_dir"]).resolve()
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _lock(folder: Path) -> IO[str]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / LOCK).open("w")
-    except OSError as error:
-        raise VclibError(
-            f"Nothing can be written to {folder} ({error.strerror}); give another path."
-        ) from error
-    if os.name != "nt":
-        import fcntl
-
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise VclibError(
-                f"Another process is at work in {folder}: wait for it, or give this run another "
-                "name (--run-name)."
-            ) from error
-        except OSError:
-            pass  # Some network file systems have no locks.
-    return file
 
 
 def restore(

@@ -24,6 +24,7 @@ from vclib.rl.episodes import episode_settings, play, reset
 from vclib.rl.interrupts import interrupts_deferred
 from vclib.rl.learner import Learner
 from vclib.rl.profiles import TrainSettings, trained_agents
+from vclib.rl.run_folder import claim
 from vclib.rl.runlog import Meter, RunLog
 from vclib.rl.update import Update, assign_credit, records, summarise
 
@@ -69,7 +70,7 @@ class Trainer:
                 f"processes that share the pages; set it to at least {ranks}."
             )
         main = self.accelerator.is_main_process
-        self._locks = checkpoint.claim(settings, resumed) if main else []
+        self._locks = claim(settings, resumed) if main else []
         self.policy = policy or self._load_policy()
         self._owns_env = env is None
         self.env = env if env is not None else open_env(settings)
@@ -84,7 +85,7 @@ class Trainer:
         self.checkpoint_path = resumed
         self.done = self._saved = state["update"] if state else 0
         self.log: RunLog | None = None
-        if self.accelerator.is_main_process:
+        if main:
             self.log = RunLog(settings.run_folder, after=self.done)
             checkpoint.drop_after(settings.checkpoint_folder, self.done)
         self._stop = self.told_to_stop = False

@@ -1,0 +1,102 @@
+"""The folder of a run: a free name, proof that it can be written to, one process at a time."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import IO
+
+from vclib.errors import VclibError
+from vclib.rl.profiles import TrainSettings
+from vclib.rl.runlog import CONFIG, TRAIN_LOG
+
+LOCK = ".lock"
+
+
+def next_free(folder: Path, name: str) -> Path:
+    """folder/name-1, or the first number that is not taken; made at once, so that it is now.
+
+    It goes at exit if it stayed empty.
+    """
+    if os.environ.get("RANK", "0") != "0":
+        return folder / name  # Of several processes the first alone writes.
+    number = 1
+    while True:
+        path = folder / f"{name}-{number}"
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+            continue
+        atexit.register(_remove_empty, path)
+        return path
+
+
+def _remove_empty(folder: Path) -> None:
+    if folder.is_dir() and not {path.name for path in folder.iterdir()} - {LOCK}:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def make_ready(folder: Path) -> None:
+    """Make a folder and write to it: what cannot be done is known before the work."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=folder).close()
+
+
+def claim(settings: TrainSettings, resumed: Path | None) -> list[IO[str]]:
+    """Make a run's folders, for this process alone until the files returned are closed.
+
+    Raises `VclibError` where another process is at work in them, where nothing can be written,
+    and, unless it is to be overwritten, where another run than that of `resumed` lies in them.
+    """
+    run, kept = settings.run_folder, settings.checkpoint_folder
+    locks = [_lock(folder) for folder in {run, Path(settings.checkpoint_dir or run)}]
+    own = resumed.resolve().parent if resumed else None
+    in_run = own in (run.resolve(), (run / "checkpoints").resolve(), _checkpoints_of(run))
+    others = {
+        run: (run / TRAIN_LOG).exists() and not (own and in_run),
+        kept: any(kept.glob("update-*")) and own != kept.resolve(),
+    }
+    for folder, used in others.items():
+        if used and not settings.overwrite:
+            raise VclibError(
+                f"{folder} already holds {'another' if own else 'a'} run. Give this one another "
+                "name (--run-name) or another checkpoint folder, go on with that one "
+                f"(--resume-from {folder}), or overwrite it."
+            )
+    return locks
+
+
+def _checkpoints_of(run: Path) -> Path | None:
+    try:
+        config = json.loads((run / CONFIG).read_text(encoding="utf-8"))
+        return Path(config["settings"]["checkpoint_dir"]).resolve()
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _lock(folder: Path) -> IO[str]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / LOCK).open("w")
+    except OSError as error:
+        raise VclibError(
+            f"Nothing can be written to {folder} ({error.strerror}); give another path."
+        ) from error
+    if os.name != "nt":
+        import fcntl
+
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise VclibError(
+                f"Another process is at work in {folder}: wait for it, or give this run another "
+                "name (--run-name)."
+            ) from error
+        except OSError:
+            pass  # Some network file systems have no locks.
+    return file

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from huggingface_hub import try_to_load_from_cache
 
 from vclib.env.look import Embed
 
@@ -19,11 +18,13 @@ def load_clip(name_or_path: str = CLIP) -> Embed | None:
     """
     folder = Path(name_or_path)
     if not folder.is_dir():
+        # Imported here, as all below, because the environment must start fast, and do without.
+        from huggingface_hub import try_to_load_from_cache
+
         cached = try_to_load_from_cache(name_or_path, "config.json")
         if not isinstance(cached, str):
             return None
         folder = Path(cached).parent
-    # Imported here because the environment must run, and start fast, without torch.
     import torch
     from transformers import CLIPImageProcessor, CLIPVisionModelWithProjection
 

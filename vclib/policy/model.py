@@ -190,6 +190,11 @@ class Policy:
         self.base.save_pretrained(folder, state_dict=state)
         self.processor.save_pretrained(folder)
 
+    @property
+    def suppressed(self) -> Tensor:
+        """`suppressed_ids` on the policy's device, [n]; n may be 0."""
+        return torch.tensor(self.suppressed_ids, dtype=torch.long, device=self.device)
+
     def encode(self, messages: list[dict[str, Any]], *, thinking: bool = False) -> Prompt:
         """Encode one conversation as the model's processor does (see `prompts`)."""
         return self._encoder.encode(messages, thinking=thinking)

@@ -114,7 +114,7 @@ def _decode(
     ids: list[list[int]] = [[] for _ in range(count)]
     logprobs: list[list[float]] = [[] for _ in range(count)]
     ended = [False] * count
-    suppressed = torch.tensor(policy.suppressed_ids, dtype=torch.long, device=policy.device)
+    suppressed = policy.suppressed
     stops = StopStrings(policy, settings.stop)
     eos = set(policy.eos_ids)
 

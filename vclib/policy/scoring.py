@@ -88,9 +88,7 @@ class _Scorer:
 
     def __init__(self, policy: Policy, temperature: float, with_entropy: bool) -> None:
         self.lm_head = policy.base.lm_head
-        self.suppressed = torch.tensor(
-            policy.suppressed_ids, dtype=torch.long, device=policy.device
-        )
+        self.suppressed = policy.suppressed
         self.temperature = temperature
         self.with_entropy = with_entropy
 

@@ -12,10 +12,10 @@ the same held-out pages. Each is committed as it comes, so that the set can be c
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from planted import FAULTS, planted
 
 from vclib.paths import DATA
 from vclib.rl.intervals import Interval, bootstrap, paired_difference
-from vclib.rl.results import Arm, EvalSettings
+from vclib.rl.results_file import load
 
 FOLDER = DATA / "runs" / "ablations"
 BUDGET = {"pages_per_update": 8, "k_rollouts": 8, "episodes_per_phase": 4, "num_phases": 3}
@@ -45,7 +45,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 """What is changed in each; `fault` plants one of `planted.FAULTS`."""
 SEEDS = (0, 1, 2)
-ARMS = [Arm("trained", "critic", "sampled"), Arm("trained", "alone", "sampled")]
 
 
 def main() -> None:
@@ -87,14 +86,13 @@ def main() -> None:
 
 def run(name: str, seed: int) -> None:
     """Train one variant with one seed, evaluate it, and leave the logs in its folder."""
-    import torch
-
     from vclib.env.environment import WebPageEnv
     from vclib.policy.model import Policy
     from vclib.rl.evaluate import choose_pages, evaluate
     from vclib.rl.profiles import PROFILES
     from vclib.rl.results_file import save
     from vclib.rl.trainer import Trainer
+    from vclib.settings import evaluation_of
 
     folder = FOLDER / name / str(seed)
     changes = dict(VARIANTS.get(name, {}))
@@ -108,7 +106,6 @@ def run(name: str, seed: int) -> None:
         trackers=(),
         **BUDGET | changes,
     )
-    torch.set_num_threads(laptop.threads or torch.get_num_threads())
     if name == "base":
         policy = Policy.load(laptop.model)
     else:
@@ -116,14 +113,12 @@ def run(name: str, seed: int) -> None:
             for update in trainer.run():
                 print(f"  {update.index}/{update.total} {update.mean_terminal_reward:.3f}")
             policy = trainer.policy
-    settings = EvalSettings(
-        count=PAGES,
-        max_steps=laptop.max_steps,
-        developer_tokens=laptop.developer_tokens,
-        critic_tokens=laptop.critic_tokens,
+    settings = replace(
+        evaluation_of(laptop, PAGES),
         policies=("base" if name == "base" else "trained",),
         decodings=("sampled",),
         episodes_per_batch=48,
+        seed=0,
     )
     with WebPageEnv(laptop.pages, split="heldout", max_steps=laptop.max_steps) as env:
         save(evaluate(policy, env, choose_pages(env.pages, settings), settings), folder / "eval")
@@ -145,7 +140,7 @@ def table(names: list[str]) -> str:
     for name in names:
         if not (seeds := _seeds(name)):
             continue
-        loop, alone = (_rewards(name, seeds, arm.loop) for arm in ARMS)
+        loop, alone = (_rewards(name, seeds, way) for way in ("critic", "alone"))
         shared = [seed for seed in seeds if seed in flat_seeds]
         against = (
             ""
@@ -166,11 +161,11 @@ def _difference(after: np.ndarray, before: np.ndarray) -> str:
 
 def _rewards(name: str, seeds: list[int], loop: str = "critic") -> np.ndarray:
     """Last reward on each page, mean over seeds, [pages]."""
-    rows = []
-    for seed in seeds:
-        content = json.loads((FOLDER / name / str(seed) / "eval" / "eval.json").read_text())
-        arm = next(arm for arm in content["arms"] if arm["loop"] == loop)
-        rows.append([np.mean([r[-1] for r in page["rewards"]]) for page in arm["pages"]])
+    found = [load(FOLDER / name / str(seed) / "eval").arms for seed in seeds]
+    arms = [next(arm for arm in arms if arm.loop == loop) for arms in found]
+    rows = [
+        [page.value("last") for page in arms[arm]] for arms, arm in zip(found, arms, strict=True)
+    ]
     return np.mean(rows, axis=0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import sys
@@ -12,6 +13,18 @@ from statistics import median
 from typing import Any
 
 import torch
+
+from vclib.paths import TINY
+
+
+def flags(doc: str, rounds: int) -> argparse.ArgumentParser:
+    """The flags of every benchmark of the trainer; `doc` is the module's docstring."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--model", default=str(TINY))
+    parser.add_argument("--k", type=int, default=8, help="episodes on a page, default 8")
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"default {rounds}")
+    parser.add_argument("--threads", type=int, default=2, help="of torch, default 2")
+    return parser
 
 
 def machine() -> str:

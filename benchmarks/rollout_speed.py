@@ -15,10 +15,9 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from measure import in_fork, machine, note, ratio, take_turns
+from measure import flags, in_fork, machine, note, ratio, take_turns
 
 from vclib.env.environment import WebPageEnv
-from vclib.paths import TINY
 from vclib.policy import prompts
 from vclib.policy.decoding import prefill
 from vclib.policy.encoding import Prompt
@@ -32,12 +31,8 @@ LINE = 4.0
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default=str(TINY))
-    parser.add_argument("--k", type=int, default=8, help="episodes on a page, default 8")
+    parser = flags(__doc__, rounds=5)
     parser.add_argument("--pages", type=int, default=1, help="pages in step, default 1")
-    parser.add_argument("--rounds", type=int, default=5, help="default 5")
-    parser.add_argument("--threads", type=int, default=2, help="of torch, default 2")
     parser.add_argument("--skip-memory", action="store_true", help="speed alone")
     options = parser.parse_args()
     # Processes are forked for the memory, and OpenMP's threads do not survive that.

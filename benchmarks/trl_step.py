@@ -20,11 +20,10 @@ from statistics import mean, median
 from typing import Any
 
 import torch
-from measure import machine, note, ratio
+from measure import flags, machine, note, ratio
 from PIL import Image
 
 from vclib.env.environment import WebPageEnv
-from vclib.paths import TINY
 from vclib.policy import prompts
 from vclib.policy.model import Policy
 from vclib.rl.profiles import PROFILES, TrainSettings
@@ -40,17 +39,26 @@ except ModuleNotFoundError as error:
     sys.exit(f"{error.name} is not installed; run: pip install -e '.[dev]'")
 
 LINE = 1.2
+PLAIN: dict[str, Any] = {
+    "beta": 0.0,
+    "gradient_checkpointing": False,
+    "disable_dropout": True,
+    "bf16": False,
+    "use_cpu": True,
+    "chat_template_kwargs": {"enable_thinking": False},
+    "report_to": "none",
+    "save_strategy": "no",
+    "logging_steps": 1,
+    "disable_tqdm": True,
+}
+"""What TRL is told so that it does as this trainer does, on a CPU, and writes nothing."""
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default=str(TINY))
-    parser.add_argument("--k", type=int, default=8, help="episodes on a page, default 8")
+    parser = flags(__doc__, rounds=8)
     parser.add_argument("--pages", type=int, default=1, help="pages in a step, default 1")
     parser.add_argument("--tokens", type=int, default=64, help="new tokens at most, default 64")
-    parser.add_argument("--rounds", type=int, default=8, help="default 8, after one of warming up")
-    parser.add_argument("--threads", type=int, default=2, help="of torch, default 2")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     constants.HF_HUB_DISABLE_TELEMETRY = True
@@ -153,19 +161,10 @@ def trl_trainer(settings: TrainSettings, env: WebPageEnv, steps: int) -> GRPOTra
         max_steps=steps,
         max_completion_length=settings.developer_tokens,
         temperature=settings.temperature,
-        beta=0.0,
         learning_rate=settings.learning_rate,
         loss_type="grpo",
-        gradient_checkpointing=False,
-        disable_dropout=True,
         shuffle_dataset=False,
-        bf16=False,
-        use_cpu=True,
-        chat_template_kwargs={"enable_thinking": False},
-        report_to="none",
-        save_strategy="no",
-        logging_steps=1,
-        disable_tqdm=True,
+        **PLAIN,
     )
     return GRPOTrainer(
         model=policy.model,

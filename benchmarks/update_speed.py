@@ -15,17 +15,15 @@ each setting, as K, turns and pages grow. After: how the time grows with pages x
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from measure import in_fork, machine, note, ratio, take_turns
+from measure import flags, in_fork, machine, note, ratio, take_turns
 from torch import Tensor
 
 from vclib.env.environment import WebPageEnv
-from vclib.paths import TINY
 from vclib.policy.model import Policy
 from vclib.policy.sampling import Sample, log_softmax
 from vclib.rl.episodes import Episode, EpisodeSettings, episode_settings, play
@@ -38,11 +36,7 @@ TURNS, PAGES, MOST_K = 4, 4, 32
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default=str(TINY))
-    parser.add_argument("--k", type=int, default=8, help="episodes on a page, default 8")
-    parser.add_argument("--rounds", type=int, default=5, help="default 5")
-    parser.add_argument("--threads", type=int, default=2, help="of torch, default 2")
+    parser = flags(__doc__, rounds=5)
     budget = PROFILES["laptop"].token_budget
     parser.add_argument("--token-budget", type=int, default=budget, help=f"default {budget}")
     parser.add_argument("--skip-memory", action="store_true", help="speed and exponent alone")
@@ -150,7 +144,7 @@ def _plain_logprobs(
         image_grid_thw=torch.cat([s.prompt.image_grid_thw for s in samples]),
         use_cache=False,
     )
-    suppressed = torch.tensor(policy.suppressed_ids)
+    suppressed = policy.suppressed
     scores = log_softmax(output.logits[:, :-1], temperature, suppressed)
     targets = torch.where(sampled, input_ids, 0)[:, 1:, None]
     mask = sampled[:, 1:]

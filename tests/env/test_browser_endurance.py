@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import numpy as np
 import psutil
 import pytest
+from env_memory import megabytes
 
 from vclib.env.browser import Renderer
 from vclib.env.environment import WebPageEnv
@@ -134,15 +135,6 @@ def test_pixels_are_the_same_twenty_times_in_fresh_browsers_under_load() -> None
     same_pixels(fresh=20, repeats=2)
 
 
-def megabytes(renderer: Renderer) -> float:
-    """Memory of this process and of the browser that are their own."""
-    chromium = renderer._engine.chromium
-    assert chromium
-    browser = psutil.Process(chromium.group)
-    processes = [psutil.Process(), browser, *browser.children(recursive=True)]
-    return sum(process.memory_full_info().uss for process in processes) / 2**20
-
-
 @pytest.mark.long
 def test_memory_does_not_grow_with_the_pages_shown() -> None:
     pages = sample_pages()
@@ -150,6 +142,6 @@ def test_memory_does_not_grow_with_the_pages_shown() -> None:
         taken = []
         for _ in range(4):
             renderer.render_many([page for page in pages for _ in range(10)])
-            taken.append(megabytes(renderer))
+            taken.append(sum(megabytes(renderer)))
     # The first round fills caches; a page that stayed would add its picture alone 1.2 MB.
     assert taken[-1] - taken[1] < 30, taken

@@ -11,7 +11,6 @@ import httpx
 import pytest
 
 from vclib.env.client import HttpEnv
-from vclib.env.environment import WebPageEnv
 from vclib.env.pages import load_pages
 from vclib.env.server import background_server
 
@@ -19,12 +18,6 @@ pytest.importorskip("openenv")
 
 PAGE = "blocks/train/medium/5"
 DRAFT = '<!doctype html><body style="background:#dc2626"><p>Help</p></body>'
-
-
-@pytest.fixture(scope="module")
-def env(renderer):
-    with WebPageEnv("blocks", renderer=renderer) as env:
-        yield env
 
 
 @pytest.fixture(scope="module")

@@ -21,12 +21,6 @@ DRAFT = '<!doctype html><body style="background:#dc2626"><p>Help</p></body>'
 
 
 @pytest.fixture(scope="module")
-def env(renderer):
-    with WebPageEnv("blocks", renderer=renderer) as env:
-        yield env
-
-
-@pytest.fixture(scope="module")
 def url(env):
     with background_server(env) as url:
         yield url

@@ -14,6 +14,7 @@ from datasets import Dataset
 from huggingface_hub import constants
 from PIL import Image
 from trl import GRPOConfig, GRPOTrainer
+from trl_step import PLAIN
 
 from vclib.policy import prompts
 from vclib.policy.sampling import Sample
@@ -87,22 +88,12 @@ def train_with_trl(policy, picture, folder, **options):
         num_generations=K,
         num_iterations=2,
         max_steps=2,
-        beta=0.0,
         epsilon=CLIP,
         temperature=TEMPERATURE,
         max_completion_length=LIMIT,
         max_grad_norm=0.0,
         lr_scheduler_type="constant",
-        gradient_checkpointing=False,
-        disable_dropout=True,
-        bf16=False,
-        use_cpu=True,
-        chat_template_kwargs={"enable_thinking": False},
-        report_to="none",
-        save_strategy="no",
-        logging_steps=1,
-        disable_tqdm=True,
-        **options,
+        **PLAIN | options,
     )
     question = [{"role": "user", "content": prompts.WRITE}]
     trainer = WatchedTrainer(

@@ -23,8 +23,9 @@ from rewrites import rewrites
 from scipy.stats import spearmanr
 
 from vclib.env.browser import Renderer
-from vclib.env.ladder import channels, declarations, faults, ladder
+from vclib.env.ladder import faults, ladder
 from vclib.env.pages import Page, PageSet, load_pages
+from vclib.env.restyle import channels, declarations
 from vclib.env.reward import Breakdown, Reference, score
 from vclib.env.synth import DIFFICULTIES, SPLITS
 

@@ -7,7 +7,7 @@ import re
 
 from markupever.dom import Element
 
-from vclib.env.ladder import COMMENT, INLINE, RULE, STYLE, tree_of, with_css
+from vclib.env.restyle import COMMENT, INLINE, RULE, STYLE, tree_of, with_css
 
 ATTRIBUTE = re.compile(r"\s+([\w-]+(?:=(?:\"[^\"]*\"|'[^']*'|[^\s>]+))?)")
 TAG = re.compile(r"<([a-z][\w-]*)((?:\s+[\w-]+(?:=(?:\"[^\"]*\"|'[^']*'|[^\s>]+))?)+)\s*>", re.I)

@@ -10,8 +10,9 @@ from rewrites import rewrites
 
 from vclib.env import synth
 from vclib.env.browser import Renderer
-from vclib.env.ladder import declarations, faults, ladder
+from vclib.env.ladder import faults, ladder
 from vclib.env.pages import load_pages
+from vclib.env.restyle import declarations
 from vclib.env.reward import score
 from vclib.paths import DATA
 

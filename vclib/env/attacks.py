@@ -18,7 +18,7 @@ import numpy as np
 
 from vclib.env.browser import Render
 from vclib.env.environment import PROMPT
-from vclib.env.ladder import STYLE, before_end, with_css
+from vclib.env.restyle import STYLE, before_end, with_css
 from vclib.env.sanitize import MAX_IMAGE_BYTES, MAX_NODES
 from vclib.paths import DATA
 

@@ -1,16 +1,22 @@
 """Execute notebooks from top to bottom and store their outputs, the same bytes but for pictures.
 
-Run by `make notebooks`. A notebook whose cell raises is left as it was.
+Run by `make notebooks`. A notebook whose cell raises is left as it was. Seconds and memory of each
+go to notebooks/times.json, from which the table at the head of a notebook is written.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import nbformat
+import psutil
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
@@ -28,16 +34,49 @@ def main() -> int:
     for path in parser.parse_args().notebooks:
         started = time.perf_counter()
         try:
-            size = execute(path)
+            with watched() as peak:
+                size = execute(path)
         except CellExecutionError as error:
             print(f"{path}: {error}", file=sys.stderr)
             failed = True
             continue
-        print(f"{path}: {time.perf_counter() - started:.0f} s, {size / 1000:.0f} kB")
+        seconds = round(time.perf_counter() - started)
+        print(f"{path}: {seconds} s, {peak[0]:.1f} GB of memory, {size / 1000:.0f} kB")
+        note(path, {"seconds": seconds, "memory_gb": round(peak[0], 1)})
         if size > LIMIT_BYTES:
             print(f"{path}: larger than {LIMIT_BYTES / 1000:.0f} kB", file=sys.stderr)
             failed = True
     return int(failed)
+
+
+@contextmanager
+def watched() -> Iterator[list[float]]:
+    """The most memory that the kernel and its browser have to themselves at one time, in GB."""
+    peak, over = [0.0], threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.5):
+            taken = 0
+            for process in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    taken += process.memory_full_info().uss
+            peak[0] = max(peak[0], taken / 1e9)
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        over.set()
+        thread.join()
+
+
+def note(path: Path, figures: dict[str, float]) -> None:
+    """Put the figures of one notebook in the file of all of them."""
+    file = path.parent / "times.json"
+    times = json.loads(file.read_text()) if file.is_file() else {}
+    times[path.stem] = figures
+    file.write_text(json.dumps(dict(sorted(times.items())), indent=1) + "\n")
 
 
 def execute(path: Path) -> int:

@@ -87,8 +87,13 @@ def measure(policy: Policy, renderer: Renderer, count: int, temperature: float) 
     with torch.no_grad(), policy.acting(None):
         parts = [careful[start : start + BATCH] for start in range(0, count, BATCH)]
         scores = [answer_loss(policy.base, collate(part, policy.processor)) for part in parts]
+    asked_for = [
+        demos.critique(demos.differences(*pair)) for pair in zip(pages, layouts, strict=True)
+    ]
+    mended = [to_html(demos.apply(*pair)) for pair in zip(layouts, asked_for, strict=True)]
     figures["write"] = {
         "careful_layout": float(rewards([to_html(layout) for layout in layouts]).mean()),
+        "careful_layout_mended": float(rewards(mended).mean()),
         "token_loss": float(np.mean([loss.item() for loss, _ in scores])),
         "token_accuracy": float(np.mean([accuracy for _, accuracy in scores])),
     }

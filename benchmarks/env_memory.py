@@ -13,12 +13,12 @@ import argparse
 
 import numpy as np
 import psutil
+from env_speed import candidate, choose
 from tqdm import tqdm
 
 from vclib.env.browser import Renderer
-from vclib.env.pages import WEB_VIEWPORT, load_pages
+from vclib.env.pages import WEB_VIEWPORT
 from vclib.env.reward import Reference, score
-from vclib.env.synth import DIFFICULTIES, SPLITS
 
 MEASUREMENTS = 50
 
@@ -31,17 +31,16 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--recycle", type=int, default=2_000, help="steps until a fresh browser")
     options = parser.parse_args()
-    web = load_pages("web")
-    kinds = [(split, difficulty) for split in SPLITS for difficulty in DIFFICULTIES]
-    pages = [web.at(*kinds[i % len(kinds)], i // len(kinds)).html for i in range(60)]
+    pages = choose(60)
     every = max(1, options.steps // MEASUREMENTS)
     rows: list[tuple[int, float, float]] = []
     with Renderer(*WEB_VIEWPORT, recycle_after=options.recycle) as renderer:
         print(f"{renderer.browser}; MB of this process and of the browser")
-        references = [Reference(render) for render in renderer.render_many(pages)]
+        references = [Reference(render) for render in renderer.render_many([p.html for p in pages])]
         for step in tqdm(range(1, options.steps + 1)):
-            html = pages[step % len(pages)].replace("</body>", f"<p>Line {step}</p></body>")
-            score(references[step % len(pages)], renderer.render(html))
+            place = step % len(pages)
+            html = candidate(pages[place], step)
+            score(references[place], renderer.render(html))
             if step % every == 0:
                 rows.append((step, *megabytes(renderer)))
                 tqdm.write("{:7}  {:7.1f}  {:7.1f}".format(*rows[-1]))

@@ -14,7 +14,7 @@ from vclib.env.look import Embed, Look, Reference
 from vclib.env.markup import tree_similarity
 from vclib.errors import VclibError
 
-__all__ = ["WEIGHTS", "Breakdown", "Reference", "score"]
+__all__ = ["WEIGHTS", "Breakdown", "Pairs", "Reference", "match_boxes", "match_texts", "score"]
 
 WEIGHTS = {
     "format": 0.5,
@@ -73,7 +73,7 @@ def score(
             f"{reference.render.pixels.shape}. Render both with the same viewport."
         )
     ref, cand = reference.look, Look(candidate)
-    texts, boxes = _match_texts(ref, cand), _match_boxes(ref, cand)
+    texts, boxes = match_texts(ref, cand), match_boxes(ref, cand)
     tall = _tallness(ref, cand)
     parts = {
         "format": _relative(cand.markup.format, ref.markup.format),
@@ -121,14 +121,16 @@ class Pairs:
         return float((self.quality * np.asarray(agreement) * paired).sum() / total)
 
 
-def _match_texts(ref: Look, cand: Look) -> Pairs:
+def match_texts(ref: Look, cand: Look) -> Pairs:
+    """Texts of the reference with those of the candidate, one to one, for what they share."""
     likeness = sim.text_similarity(ref.words, cand.words)
     reach = 0.5 * float(np.hypot(*ref.viewport))
     near = sim.nearness(ref.text_rectangles, cand.text_rectangles, reach)
     return _pairs(likeness * (0.5 + 0.5 * near))
 
 
-def _match_boxes(ref: Look, cand: Look) -> Pairs:
+def match_boxes(ref: Look, cand: Look) -> Pairs:
+    """Boxes of the reference with those of the candidate, one to one; quality is their overlap."""
     shared = sim.overlap(ref.box_rectangles, cand.box_rectangles)
     # Boxes nested in one another can share a rectangle; their colours then tell which is which.
     distance = np.linalg.norm(ref.box_lab[:, None] - cand.box_lab[None], axis=-1)

@@ -7,12 +7,11 @@ from typing import Any
 
 import ipywidgets
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from vclib.notebook.widgets import Explorer
+from vclib.notebook.base import Explorer
 from vclib.rl import figures
 from vclib.rl.returns import VARIANTS, compute_step_returns, grpo_advantages
 
@@ -42,7 +41,7 @@ def credit_tables(
     rows = max(len(table) for table in tables.values())
     columns = max(len(row) for table in tables.values() for row in table)
     size = (1.2 + len(tables) * (0.4 + columns * COLUMN), 0.9 + rows * ROW)
-    with rc_context(figures.STYLE | {"axes.grid": False}):
+    with figures.styled(**{"axes.grid": False}):
         figure = figure or Figure()
         figure.set_size_inches(size)
         figure.set_layout_engine("constrained")
@@ -62,7 +61,7 @@ def _draw_table(axes: Axes, table: Table, columns: int, *, signed: bool) -> None
     for row, values in enumerate(table):
         filled[row, : len(values)] = values
     limit = max(1.0, float(np.nanmax(np.abs(filled)))) if signed else 1.0
-    colours, low = ("PuOr", -limit) if signed else ("Blues", 0.0)
+    colours, low = (figures.DIVERGING, -limit) if signed else (figures.SEQUENTIAL, 0.0)
     # Pale enough that dark ink is read on every cell.
     axes.imshow(filled, cmap=colours, vmin=low, vmax=limit, aspect="auto", alpha=0.45)
     for (row, column), value in np.ndenumerate(filled):

@@ -8,8 +8,9 @@ work in grey, leave words out, stop early, or guess. `WRITERS`, `REVISERS` and `
 shares. Pre-training learns the mixture; reinforcement can then find the careful ones in it.
 
 No writer of a first draft fills in the words below the first row: a draft is a layout, and its
-words come when somebody asks for them. So a Developer alone has a blind spot, and a Critic is of
-use.
+words come when somebody asks for them. A revision changes what the critique names and nothing
+else, right or wrong; without a critique nothing is changed. So a Developer alone has a blind spot,
+and a Critic is of use.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from vclib.env.synth import (
 WRITERS = {"careful": 0.3, "grey": 0.25, "wordless": 0.15, "short": 0.1, "guessing": 0.2}
 REVISERS = {"careful": 0.6, "idle": 0.4}
 CRITICS = {"careful": 0.6, "brief": 0.3, "content": 0.03, "guessing": 0.07}
+REQUESTS = {"careful": 0.35, "partial": 0.5, "guessing": 0.15}
+"""Critiques that a revision answers: all differences, a random part of them, or also wrong ones."""
 CARELESS_DOCTYPE = 0.35
 """Share of careless pages that begin with a doctype; careful ones nearly always do."""
 MOST_LINES = 6
@@ -120,11 +123,15 @@ def criticise(reference: BlockPage, draft: BlockPage, critic: str, rng: random.R
         return critique(lines)
     if critic == "brief":
         return critique(rng.sample(lines, 1) if lines else [])
+    if critic == "partial":
+        named = set(rng.sample(lines, rng.randint(1, max(1, len(lines) - 1)))) if lines else ()
+        return critique([line for line in lines if line in named])
     if critic == "content":
         return DONE
     if critic == "guessing":
         return critique(differences(edit(reference, rng, 0.3), draft))
-    raise ValueError(f"unknown critic {critic!r}; known: {', '.join(CRITICS)}")
+    known = ", ".join(CRITICS | REQUESTS)
+    raise ValueError(f"unknown critic {critic!r}; known: {known}")
 
 
 _ROW = re.compile(r"row (\d+)(?: cell (\d+))?: (.*)")

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,8 @@ PALETTE = {
     "hard": "#c9506b",
     "mean": "#2f86d6",
 }
+SEQUENTIAL, DIVERGING = "Blues", "PuOr"
+"""Colour maps: of amounts, and of what may be above or below 0; both told apart without hue."""
 INK = "#30363d"
 GRID = "#8b929c55"
 WIDE = (8.0, 3.2)
@@ -62,6 +66,20 @@ Phase = tuple[str, float, float]
 Span = tuple[float, float, float]
 
 
+_DRAWING = threading.RLock()
+
+
+@contextmanager
+def styled(**more: Any) -> Iterator[None]:
+    """Draw in the project's style, one thread at a time.
+
+    matplotlib's settings are one for the whole process: two threads that changed them in turn would
+    leave each other's behind.
+    """
+    with _DRAWING, rc_context(STYLE | more):
+        yield
+
+
 def moving_mean(values: Sequence[float], window: int) -> np.ndarray:
     """Mean of each value and the up to `window - 1` before it; NaN where all of them are NaN."""
     data = np.asarray(values, dtype=float)
@@ -83,12 +101,12 @@ def reward_curve(
 
     `rows` are lines of train.jsonl (`iter`, `mean`); a phase is (name, first, last update).
     """
-    with rc_context(STYLE):
+    with styled():
         figure = _canvas(figure, WIDE)
         axes = figure.subplots()
         _draw_curve(axes, rows, "mean", window)
-        _within_scale(axes)
-        _shade(axes, phases)
+        within_scale(axes)
+        shade(axes, phases)
         axes.set(xlabel="update", ylabel="reward of the last draft")
         if axes.get_legend_handles_labels()[0]:
             axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
@@ -103,14 +121,14 @@ def difficulty_curves(
     figure: Figure | None = None,
 ) -> Figure:
     """Reward by update, one panel per difficulty, on one scale."""
-    with rc_context(STYLE):
+    with styled():
         figure = _canvas(figure, PANELS)
         panels = figure.subplots(1, 3, sharex=True, sharey=True)
         for axes, name in zip(panels, ("easy", "medium", "hard"), strict=True):
             _draw_curve(axes, rows, name, window)
-            _shade(axes, phases, label=False)
+            shade(axes, phases, label=False)
             axes.set(title=name, xlabel="update")
-        _within_scale(panels[0])
+        within_scale(panels[0])
         panels[0].set_ylabel("reward")
     return figure
 
@@ -120,7 +138,7 @@ def turn_curves(curves: Mapping[str, Sequence[Span]], *, figure: Figure | None =
 
     A label that begins with "base" or "trained" takes that colour; "alone" in it makes it dashed.
     """
-    with rc_context(STYLE):
+    with styled():
         figure = _canvas(figure, WIDE)
         axes = figure.subplots()
         for place, (label, spans) in enumerate(curves.items()):
@@ -137,7 +155,7 @@ def interval_plot(
     groups: Sequence[str], series: Mapping[str, Sequence[Span]], *, figure: Figure | None = None
 ) -> Figure:
     """Means with 95 % intervals: one row a group (a difficulty), one mark a series."""
-    with rc_context(STYLE):
+    with styled():
         figure = _canvas(figure, WIDE)
         axes = figure.subplots()
         places = np.arange(len(groups))
@@ -163,7 +181,7 @@ def picture_strip(
     """Pages side by side under titles: uint8 RGB, shape [H, W, 3] each; None leaves a gap."""
     ratio = next((p.shape[0] / p.shape[1] for p in pictures if p is not None), 0.75)
     size = (PICTURE * len(pictures), PICTURE * ratio + 0.45)
-    with rc_context(STYLE):
+    with styled():
         figure = _canvas(figure, size)
         for axes, picture, title in zip(
             figure.subplots(1, len(pictures), squeeze=False)[0], pictures, titles, strict=True
@@ -189,7 +207,7 @@ def breakdown_bars(
     names = [n for n in next(iter(breakdowns.values())) if n not in ("total", "gate", "reason")]
     places = np.arange(len(names) + 2)
     height = 0.8 / len(breakdowns)
-    with rc_context(STYLE):
+    with styled():
         figure = _canvas(figure, (6.0, 0.34 * len(places) + 0.6))
         axes = figure.subplots()
         for order, (label, breakdown) in enumerate(breakdowns.items()):
@@ -213,7 +231,7 @@ def breakdown_bars(
 def inline_svg(figure: Figure, label: str) -> str:
     """The figure as an <svg> element for an HTML page, its ink the colour of the page's text."""
     buffer = io.StringIO()
-    with rc_context(STYLE):
+    with styled():
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
@@ -254,7 +272,7 @@ def _draw_curve(axes: Axes, rows: Sequence[Row], name: str, window: int | None) 
         axes.plot(x, moving_mean(y, window), color=_color(name), linewidth=1.8, label=label)
 
 
-def _within_scale(axes: Axes) -> None:
+def within_scale(axes: Axes) -> None:
     """Limits of at least a tenth of the scale of rewards, and inside it."""
     low, high = axes.get_ylim()
     middle, half = (low + high) / 2, max(high - low, 0.1) / 2
@@ -262,7 +280,8 @@ def _within_scale(axes: Axes) -> None:
     axes.set_ylim(max(0.0, middle - half), min(1.0, middle + half))
 
 
-def _shade(axes: Axes, phases: Sequence[Phase], *, label: bool = True) -> None:
+def shade(axes: Axes, phases: Sequence[Phase], *, label: bool = True) -> None:
+    """Colour the ground of a plot by phase; a phase is (name, first, last place on the axis)."""
     named: set[str] = set()
     for name, first, last in phases:
         legend = f"{name} trains" if label and name not in named else None

@@ -3,7 +3,33 @@
 A module for each part of the course; `EXERCISES` holds all of them by name.
 """
 
-from vclib.notebook.exercises import groups, reward, shaping
+from vclib.notebook.exercises import (
+    environment,
+    episodes,
+    gradient,
+    groups,
+    hardware,
+    policy,
+    pretraining,
+    rendering,
+    reward,
+    shaping,
+)
 from vclib.notebook.exercises.exercise import Exercise
 
-EXERCISES: dict[str, Exercise] = {**reward.EXERCISES, **shaping.EXERCISES, **groups.EXERCISES}
+PARTS = (
+    reward,
+    rendering,
+    environment,
+    shaping,
+    groups,
+    hardware,
+    pretraining,
+    policy,
+    episodes,
+    gradient,
+)
+
+EXERCISES: dict[str, Exercise] = {
+    name: exercise for part in PARTS for name, exercise in part.EXERCISES.items()
+}

@@ -44,8 +44,8 @@ SHAPES: dict[str, tuple[dict[str, int], dict[str, int], bool]] = {
 }
 """Text, vision, and whether the output layer is the embedding, of Qwen/Qwen3.5-0.8B to 9B.
 
-What is not named is the default of transformers' `Qwen3_5Config`. Source: the models' published
-config.json (`text_config`, `vision_config`, `tie_word_embeddings`).
+What is not named is the default of transformers' `Qwen3_5Config`. Source: public copies of
+the models' config.json (`text_config`, `vision_config`, `tie_word_embeddings`).
 """
 LOGITS_COPIES = 5
 """fp32 tensors of [chunk, vocab] alive at once where log-probabilities are made or taken back."""

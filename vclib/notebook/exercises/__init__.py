@@ -12,6 +12,7 @@ from vclib.notebook.exercises import (
     policy,
     pretraining,
     rendering,
+    results,
     reward,
     shaping,
 )
@@ -28,6 +29,7 @@ PARTS = (
     policy,
     episodes,
     gradient,
+    results,
 )
 
 EXERCISES: dict[str, Exercise] = {

@@ -1,0 +1,136 @@
+"""Reward curves of one or several runs, on one pair of axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from vclib.notebook.dashboard_figure import LINES, thin
+from vclib.notebook.runs import Run
+from vclib.rl import figures
+
+LABELS = {
+    "update": "update",
+    "episodes": "episodes played",
+    "minutes": "minutes of sampling, rendering, scoring and updating",
+}
+COLOURS = ("developer", "critic", "easy", "hard", "combined", "medium")
+Curve = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Place on the axis, reward, and its moving mean, of every update that has one."""
+
+
+def curve_of(run: Run, column: str, axis: str, window: int) -> Curve | None:
+    """One column of a run with its moving mean; None where the run lacks it or the axis."""
+    places = run.x(axis)
+    rewards = np.array([_number(row.get(column)) for row in run.rows], dtype=float)
+    seen = np.isfinite(rewards)
+    if places is None or not seen.any():
+        return None
+    return places[seen], rewards[seen], figures.moving_mean(rewards[seen], window)
+
+
+def band_of(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Place, mean, lowest and highest of the moving means, at the updates that all runs have."""
+    length = min(len(curve[0]) for curve in curves)
+    places = np.stack([curve[0][:length] for curve in curves]).mean(axis=0)
+    means = np.stack([curve[2][:length] for curve in curves])
+    return places, means.mean(axis=0), means.min(axis=0), means.max(axis=0)
+
+
+def curves_figure(
+    runs: Mapping[str, Run],
+    column: str = "mean",
+    *,
+    axis: str = "update",
+    window: int = 1,
+    band: bool = False,
+    picked: int | None = None,
+) -> Figure:
+    """Moving means of the runs, or their mean in the band between their lowest and highest.
+
+    A single run shows its updates as dots too. The phases shaded are those of the first run;
+    `picked` is an update of it that is marked.
+    """
+    found = {name: curve_of(run, column, axis, window) for name, run in runs.items()}
+    curves = {name: curve for name, curve in found.items() if curve is not None}
+    with figures.styled():
+        figure = Figure(figsize=figures.WIDE)
+        # Fixed margins: to work them out anew would take longer than the rest of the drawing.
+        axes = figure.add_axes((0.075, 0.145, 0.905, 0.745))
+        if not curves:
+            _nothing(axes, column, axis)
+        elif band and len(curves) > 1:
+            _draw_band(axes, list(curves.values()), window)
+        else:
+            _draw_curves(axes, curves, window)
+        first = next(iter(runs.values()), Run())
+        if curves:
+            figures.within_scale(axes)
+            figures.shade(axes, _on_axis(first, axis))
+            _mark(axes, first, axis, picked)
+            if axis != "minutes":
+                axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set(xlabel=LABELS[axis], ylabel=f"reward of the last draft, {_words(column)}")
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, fontsize=8)
+    return figure
+
+
+def _words(column: str) -> str:
+    return "all pages" if column == "mean" else f"{column} pages"
+
+
+def _nothing(axes: Axes, column: str, axis: str) -> None:
+    said = f"No run that is chosen has rewards of {_words(column)} by {LABELS[axis]}."
+    axes.text(0.5, 0.5, said, ha="center", va="center", transform=axes.transAxes)
+    axes.set(xticks=[], yticks=[])
+
+
+def _draw_band(axes: Axes, curves: Sequence[Curve], window: int) -> None:
+    places, mean, low, high = band_of(curves)
+    label = f"mean of {len(curves)} runs, each over {window} updates"
+    axes.fill_between(
+        places, low, high, color=figures.PALETTE["base"], alpha=0.3, lw=0, label="lowest to highest"
+    )
+    axes.plot(*thin(places, mean), color=figures.INK, lw=1.8, label=label)
+
+
+def _draw_curves(axes: Axes, curves: Mapping[str, Curve], window: int) -> None:
+    for order, (name, (places, rewards, means)) in enumerate(curves.items()):
+        colour = figures.PALETTE[COLOURS[order % len(COLOURS)]]
+        if len(curves) == 1:
+            some = thin(places, rewards)
+            each = -(-len(rewards) // len(some[0]))
+            label = "one update" if each == 1 else f"mean of {each} neighbours"
+            axes.plot(*some, "o", color=colour, ms=3, alpha=0.45, clip_on=False, label=label)
+            name = f"mean of the last {min(window, len(places))} updates"
+        style = LINES[order % len(LINES)]
+        axes.plot(*thin(places, means), style, color=colour, lw=1.8, label=name)
+
+
+def _on_axis(run: Run, axis: str) -> list[figures.Phase]:
+    """The phases of a run, their ends where the axis has them."""
+    places = run.x(axis)
+    if places is None or not run.rows:
+        return []
+    at = {row["iter"]: place for row, place in zip(run.rows, places.tolist(), strict=True)}
+    if axis == "update":
+        return list(run.phases)
+    # Between two updates lies what the second of them took.
+    ends = [(name, at.get(first - 1, 0.0), at.get(last)) for name, first, last in run.phases]
+    return [(name, low + 0.5, high - 0.5) for name, low, high in ends if high is not None]
+
+
+def _mark(axes: Axes, run: Run, axis: str, picked: int | None) -> None:
+    places = run.x(axis)
+    for row, place in zip(run.rows, places if places is not None else (), strict=False):
+        if row["iter"] == picked:
+            axes.axvline(float(place), color=figures.INK, lw=1, ls=":", label=f"update {picked}")
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else np.nan

@@ -71,6 +71,29 @@ class Dashboard:
         self.shown = last_drafts(update.episodes[0])
         self._draw()
 
+    def take(self, run: Run) -> str:
+        """Take a run in, as `read_run` read it; returns what is not there, as sentences."""
+        known = {row["iter"] for row in run.diagnostics}
+        # Of an update without diagnostics there is at least the reward.
+        plain = [
+            {"iter": row["iter"], "mean_terminal_reward": row.get("mean"), "by_difficulty": row}
+            for row in run.rows
+            if row["iter"] not in known
+        ]
+        self.rows = sorted([*run.diagnostics, *plain], key=lambda row: row["iter"])
+        totals = [row["total"] for row in self.rows if isinstance(row.get("total"), int)]
+        self.total = totals[-1] if totals else self.total
+        said = [f"{len(self.rows)} updates" + (f" of {self.total}." if self.total else ".")]
+        if run.notes:
+            said.append(f"Not there: {escape('; '.join(run.notes))}.")
+        try:
+            self.shown = kept_drafts(kept.load(run.episodes[max(run.episodes)]))
+        except ValueError:
+            said.append("This run keeps no episodes, so no drafts are shown.")
+        except VclibError as error:
+            said.append(escape(str(error)))
+        return " ".join(said)
+
     def figure(self) -> Figure:
         """The picture: every curve with its reading, and the last drafts below."""
         return dashboard_figure(self.rows, self.shown, self.total)
@@ -111,7 +134,8 @@ class Dashboard:
                 run = read_run(folder)
                 if (now := (len(run.rows), len(run.diagnostics), list(run.notes))) != before:
                     before = now
-                    self._show(run, folder)
+                    self._say(f"{escape(folder.name)}: {self.take(run)}")
+                    self._draw()
                 if self._over.wait(seconds):
                     return
 
@@ -158,26 +182,6 @@ class Dashboard:
         self._say("Stopping after the update in hand.")
         self._end()
 
-    def _show(self, run: Run, folder: Path) -> None:
-        known = {row["iter"] for row in run.diagnostics}
-        # Of an update without diagnostics there is at least the reward.
-        plain = [
-            {"iter": row["iter"], "mean_terminal_reward": row.get("mean"), "by_difficulty": row}
-            for row in run.rows
-            if row["iter"] not in known
-        ]
-        self.rows = sorted([*run.diagnostics, *plain], key=lambda row: row["iter"])
-        totals = [row["total"] for row in self.rows if isinstance(row.get("total"), int)]
-        self.total = totals[-1] if totals else self.total
-        if run.episodes:
-            update = max(run.episodes)
-            self.shown = kept_drafts(kept.load(run.episodes[update]))
-        lacking = f" Not there: {escape('; '.join(run.notes))}." if run.notes else ""
-        pictures = "" if run.episodes else " This run keeps no episodes to show drafts of."
-        done = f"{len(self.rows)} updates" + (f" of {self.total}" if self.total else "")
-        self._say(f"{escape(folder.name)}: {done}.{lacking}{pictures}")
-        self._draw()
-
     def _say(self, text: str) -> None:
         self.status.value = text
 
@@ -205,7 +209,8 @@ def last_drafts(group: Sequence[Episode]) -> list[Shown]:
 def kept_drafts(episode: kept.KeptEpisode) -> list[Shown]:
     """The reference and the drafts of one episode, titled."""
     drafts = [turn for turn in episode.turns if turn.agent == "developer"][:MOST_DRAFTS]
-    shown: list[Shown] = [(f"reference, update {episode.update}", episode.reference)]
+    when = f", update {episode.update}" if episode.update else ""
+    shown: list[Shown] = [(f"reference{when}", episode.reference)]
     for number, turn in enumerate(drafts, 1):
         reward = "" if turn.reward is None else f": {turn.reward:.2f}"
         shown.append((textwrap.shorten(f"draft {number}{reward}", 24), turn.render))

@@ -121,6 +121,8 @@ def _dots(x: np.ndarray) -> dict[str, object]:
 
 def _pictures(figure: Figure, shown: Sequence[Shown]) -> None:
     cells = figure.add_gridspec(1, PICTURES, left=0.01, right=0.99, top=0.18, bottom=0.005)
+    if not shown:
+        figure.text(0.5, 0.09, "no drafts to show", ha="center")
     for cell, (title, pixels) in zip(cells, shown, strict=False):
         axes = figure.add_subplot(cell)
         axes.set(title=title, xticks=[], yticks=[])

@@ -71,11 +71,7 @@ _DRAWING = threading.RLock()
 
 @contextmanager
 def styled(**more: Any) -> Iterator[None]:
-    """Draw in the project's style, one thread at a time.
-
-    matplotlib's settings are one for the whole process: two threads that changed them in turn would
-    leave each other's behind.
-    """
+    """The project's style, for one thread at a time: matplotlib's settings are the process's."""
     with _DRAWING, rc_context(STYLE | more):
         yield
 

@@ -1,0 +1,172 @@
+"""The reward explorer without a browser: runs and choices in, curves out."""
+
+import json
+
+import numpy as np
+import pytest
+
+from vclib.errors import VclibError
+from vclib.notebook.curves import RewardExplorer
+from vclib.notebook.curves_figure import band_of, curve_of, curves_figure
+from vclib.notebook.dashboard_figure import thin
+from vclib.notebook.runs import read_run
+from vclib.rl import kept
+
+ROWS = [
+    {"iter": i, "easy": 0.5 + i / 100, "medium": None, "hard": 0.2, "mean": 0.4 + i / 100}
+    for i in range(1, 21)
+]
+PHASES = [("developer", 1, 10), ("critic", 11, 20)]
+HEAD = "phase,episode,difficulty,mean_terminal_reward,mean_steps,loss\n"
+
+
+def lines(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.fixture
+def whole(run_folder):
+    """A run's folder with everything in it."""
+    phase = {i: name for name, first, last in PHASES for i in range(first, last + 1)}
+    spent = [{"iter": i, "phase": phase[i], "seconds": {"sample": 40, "render": 20}} for i in phase]
+
+    def make(name="run", shift=0.0):
+        rows = [row | {"mean": row["mean"] + shift} for row in ROWS]
+        return run_folder(
+            name,
+            train=lines(rows),
+            diagnostics=lines(spent),
+            reward_log=HEAD + "".join(f"{phase[i]},{i},mixed,0.5,2.0,0.1\n" for i in phase),
+            config=json.dumps({"settings": {"k_rollouts": 4, "pages_per_update": 2}}),
+        )
+
+    return make
+
+
+def drawn(figure):
+    """The curves of a figure by their label."""
+    return {line.get_label(): line for line in figure.axes[0].lines}
+
+
+def test_the_curve_is_the_moving_mean_of_the_column_that_is_chosen(whole):
+    run = read_run(whole())
+    places, rewards, means = curve_of(run, "easy", "update", 2)
+    assert places.tolist() == [row["iter"] for row in ROWS]
+    assert np.allclose(rewards, [row["easy"] for row in ROWS])
+    assert np.allclose(means[1:], (rewards[1:] + rewards[:-1]) / 2) and means[0] == rewards[0]
+
+
+@pytest.mark.parametrize(
+    ("axis", "of_update_3"), [("update", 3), ("episodes", 3 * 8), ("minutes", 3)]
+)
+def test_the_axis_counts_updates_episodes_or_minutes(axis, of_update_3, whole):
+    run = read_run(whole())
+    assert curve_of(run, "mean", axis, 1)[0][2] == of_update_3
+    spans = [
+        patch.get_x() + patch.get_width() for patch in curves_figure({"a": run}).axes[0].patches
+    ]
+    assert spans == [10.5, 20.5]
+
+
+def test_a_band_lies_between_the_lowest_and_the_highest_run(whole):
+    runs = [read_run(whole(name, shift)) for name, shift in (("a", 0.0), ("b", 0.1), ("c", 0.05))]
+    runs[2].rows = runs[2].rows[:15]  # this one is not finished
+    _, mean, low, high = band_of([curve_of(run, "mean", "update", 1) for run in runs])
+    assert len(mean) == 15
+    assert np.allclose(high - low, 0.1) and np.allclose(mean - low, 0.05)
+    figure = curves_figure(dict(zip("abc", runs, strict=True)), band=True)
+    assert "mean of 3 runs, each over 1 updates" in drawn(figure)
+
+
+def test_several_runs_differ_in_more_than_colour(whole):
+    runs = {name: read_run(whole(name)) for name in "abc"}
+    curves = drawn(curves_figure(runs))
+    assert set(curves) == {"a", "b", "c"}
+    assert len({line.get_linestyle() for line in curves.values()}) == 3
+
+
+def test_the_explorer_redraws_for_every_control(whole):
+    explorer = RewardExplorer({"a": whole("a"), "b": ROWS[:5]}, {"b": PHASES})
+    seen = {explorer.image.value}
+    for control, value in (
+        (explorer.run, ("a", "b")),
+        (explorer.band, True),
+        (explorer.difficulty, "easy"),
+        (explorer.axis, "minutes"),
+        (explorer.smoothing, 1),
+    ):
+        control.value = value
+        seen.add(explorer.image.value)
+    assert len(seen) == 6
+    assert list(explorer.chosen) == ["a", "b"] and list(explorer.chosen["b"].phases) == PHASES
+
+
+def test_an_update_that_is_picked_opens_the_nearest_kept_episode(whole, update):
+    folder = whole()
+    explorer = RewardExplorer({"a": folder})
+    explorer.opener.click()
+    assert "a keeps no episodes" in explorer.below.children[0].children[0].value
+    for index in (1, 8, 16):
+        kept.keep_of(update(index, total=20), folder)
+    explorer.reload.click()
+    explorer.update.value = 10
+    explorer.opener.click()
+    (replayer,) = explorer.below.children[0].children
+    assert list(replayer.episodes) == ["a, update 8"]
+    assert "update 10" in drawn(curves_figure(explorer.chosen, picked=10))
+
+
+def test_a_live_run_grows_when_it_is_read_again(whole):
+    folder = whole()
+    explorer = RewardExplorer({"a": folder})
+    with (folder / "train.jsonl").open("a") as file:
+        file.write('{"iter": 21, "mean": 0.7}\n{"iter": 22, "me')
+    explorer.reload.click()
+    assert explorer.update.max == 21
+    assert "half-written" in explorer.said.value
+
+
+def test_a_difficulty_that_a_run_never_saw_is_said_to_be_missing():
+    figure = curves_figure({"a": read_rows(ROWS)}, "medium")
+    assert "medium pages" in figure.axes[0].texts[0].get_text()
+
+
+def read_rows(rows):
+    return RewardExplorer({"a": rows}).runs["a"]
+
+
+@pytest.mark.parametrize(
+    ("files", "said", "updates"),
+    [
+        ({}, ("train.jsonl is missing", "no update yet", "config.json is missing"), 0),
+        ({"train": ""}, ("no update yet", "reward_log.csv is missing"), 0),
+        ({"train": '{"iter": 1, "mean": 0.5}\n{"iter": 2, "mea'}, ("half-written",), 1),
+        ({"train": '{"iter": 1, "mean": 0.5}\n{oops}\n[1]\n'}, ("2 damaged lines",), 1),
+        ({"train": '{"iter": 1, "easy": 0.5}\n'}, ("no column mean", "no column hard"), 1),
+        ({"train": '{"mean": 0.5}\n'}, ("no update yet",), 0),
+        ({"train": '{"iter": 1, "mean": "x"}\n', "config": "{}"}, ("config.json",), 1),
+        ({"train": '{"iter": 1, "mean": NaN}\n', "diagnostics": "null\n"}, ("1 damaged",), 1),
+    ],
+)
+def test_a_broken_run_shows_what_is_there_and_says_what_is_not(files, said, updates, run_folder):
+    folder = run_folder(**files)
+    run = read_run(folder)
+    assert len(run.rows) == updates
+    explorer = RewardExplorer({"a": folder})
+    for words in said:
+        assert words in explorer.said.value
+    for axis in explorer.axis.options:
+        explorer.axis.value = axis
+        assert explorer.image.value.startswith(b"\x89PNG")
+
+
+def test_no_run_at_all_is_an_error_that_says_so():
+    with pytest.raises(VclibError, match="no run to explore"):
+        RewardExplorer({})
+
+
+def test_a_long_curve_is_thinned_to_means_of_neighbours_that_keep_its_mean():
+    x, y = np.arange(10_000.0), np.random.default_rng(0).random(10_000)
+    few, means = thin(x, y, 400)
+    assert len(few) == 400 and np.isclose(means.mean(), y.mean(), atol=1e-3)
+    assert np.allclose(means[:3], [y[:25].mean(), y[25:50].mean(), y[50:75].mean()])

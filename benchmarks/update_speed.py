@@ -32,6 +32,9 @@ from vclib.rl.profiles import PROFILES, TrainSettings
 
 LINE, MEMORY_LINE = 1.5, 0.1
 TURNS, PAGES, MOST_K = 4, 4, 32
+MEMORY_BUDGET = 1_024
+"""Tokens of a micro-batch where memory is measured: fewer than the least work has, so that all work
+fills its micro-batches. Else what would be compared is how full they are."""
 
 
 def main() -> None:
@@ -56,7 +59,7 @@ def main() -> None:
             wide = _play(policy, env, replace(rules, max_steps=2), MOST_K, 1)
     print(machine())
     if not options.skip_memory:
-        memory(policy, settings, groups, wide)
+        memory(policy, settings.but(token_budget=MEMORY_BUDGET), groups, wide)
     torch.set_num_threads(options.threads)
     print(f"{options.threads} threads, micro-batches of {options.token_budget} tokens")
     speed(Work(policy, settings, _samples(groups, options.k, 1, 2)), options.rounds)
@@ -198,6 +201,7 @@ def memory(
     policy: Policy, settings: TrainSettings, groups: list[list[Episode]], wide: list[list[Episode]]
 ) -> None:
     """Peak memory, in a process for each setting, as K, turns and pages grow."""
+    print(f"memory, with micro-batches of {settings.token_budget} tokens")
     grown = {
         "K = 4": _samples(groups, 4, 1, 2),
         f"K = {MOST_K}": _samples(wide, MOST_K, 1, 2),

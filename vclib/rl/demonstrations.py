@@ -32,9 +32,9 @@ from vclib.env.synth import (
 )
 
 WRITERS = {"careful": 0.3, "grey": 0.25, "wordless": 0.15, "short": 0.1, "guessing": 0.2}
-REVISERS = {"careful": 0.6, "idle": 0.4}
+REVISERS = {"careful": 0.7, "idle": 0.3}
 CRITICS = {"careful": 0.6, "brief": 0.3, "content": 0.03, "guessing": 0.07}
-REQUESTS = {"careful": 0.35, "partial": 0.5, "guessing": 0.15}
+REQUESTS = {"careful": 0.3, "partial": 0.4, "guessing": 0.3}
 """Critiques that a revision answers: all differences, a random part of them, or also wrong ones."""
 CARELESS_DOCTYPE = 0.35
 """Share of careless pages that begin with a doctype; careful ones nearly always do."""
@@ -88,7 +88,8 @@ def edit(page: BlockPage, rng: random.Random, rate: float) -> BlockPage:
 def differences(reference: BlockPage, draft: BlockPage) -> list[str]:
     """The true critique: one line for each difference that can be seen, from top to bottom.
 
-    A row that has the right number of cells is corrected value by value, another as a whole.
+    A row that has the right number of cells is corrected value by value, another as a whole. A cell
+    is named by its place and by the colour that it has in the draft.
     """
     lines = []
     if draft.ground != reference.ground:
@@ -102,6 +103,7 @@ def differences(reference: BlockPage, draft: BlockPage) -> list[str]:
             lines.append(f"row {number}: height {row.height}px")
         for column, (cell, seen) in enumerate(zip(row.cells, old.cells, strict=True), 1):
             place = f"row {number}" if len(row.cells) == 1 else f"row {number} cell {column}"
+            place = f"{place} {seen.background}"
             if seen.background != cell.background:
                 lines.append(f"{place}: background {cell.background}")
             if seen.words != cell.words:
@@ -134,7 +136,7 @@ def criticise(reference: BlockPage, draft: BlockPage, critic: str, rng: random.R
     raise ValueError(f"unknown critic {critic!r}; known: {known}")
 
 
-_ROW = re.compile(r"row (\d+)(?: cell (\d+))?: (.*)")
+_ROW = re.compile(r"row (\d+)(?: cell (\d+))?(?: #\w+)?: (.*)")
 _CELL = re.compile(r"(#\w+) ?(.*)")
 
 
@@ -182,7 +184,7 @@ def corpus(pages: list[BlockPage], rng: random.Random) -> list[str]:
     for page in pages:
         draft = write(page, choose(WRITERS, rng), rng)
         texts.append(critique(differences(page, draft)))
-    every = [f"row {n}: remove\nrow {n} cell {n}: words none" for n in range(1, 7)]
+    every = [f"row {n}: remove\nrow {n} cell {n} #16a34a: words none" for n in range(1, 7)]
     values = [f"#{colour[1:]}" for colour in INK] + [f" {word}" for word in WORDS]
     return texts + every + values
 

@@ -13,7 +13,7 @@ PIP_FLAGS := --disable-pip-version-check
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
 .DEFAULT_GOAL := help
-.PHONY: help train test lab notebooks serve browser lint setup clean hashes broken
+.PHONY: help train test lab notebooks book serve browser lint setup clean hashes broken
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1|/p' Makefile | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -33,6 +33,11 @@ lab: setup browser  ## open the course in JupyterLab
 
 notebooks: setup browser  ## execute every notebook again and store the outputs
 	$(PY) tools/run_notebooks.py $(NOTEBOOKS)
+
+book: setup  ## the course as a site, in docs/book/site
+	$(PY) -m pip install $(PIP_FLAGS) --quiet -e '.[book]'
+	$(PY) -m sphinx -W --keep-going --quiet -c docs/book notebooks docs/book/site
+	@echo docs/book/site/index.html
 
 serve: setup browser  ## the environment as a server on this machine
 	$(PY) -m vclib serve

@@ -1,7 +1,7 @@
 """Execute notebooks from top to bottom and store their outputs, the same bytes but for pictures.
 
 Run by `make notebooks`. A notebook whose cell raises is left as it was. Seconds and memory of each
-go to notebooks/times.json, from which the table at the head of a notebook is written.
+go to notebooks/times.json, and from there to its head and to the map in notebooks/README.md.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import nbformat
 import psutil
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+from notebook_head import main as write_heads
 
 # What would differ between machines, or is noise in a diff.
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -43,6 +44,7 @@ def main() -> int:
         seconds = round(time.perf_counter() - started)
         print(f"{path}: {seconds} s, {peak[0]:.1f} GB of memory, {size / 1000:.0f} kB")
         note(path, {"seconds": seconds, "memory_gb": round(peak[0], 1)})
+        write_heads([str(path)])
         if size > LIMIT_BYTES:
             print(f"{path}: larger than {LIMIT_BYTES / 1000:.0f} kB", file=sys.stderr)
             failed = True
@@ -55,7 +57,7 @@ def watched() -> Iterator[list[float]]:
     peak, over = [0.0], threading.Event()
 
     def look() -> None:
-        while not over.wait(0.5):
+        while not over.wait(2):
             taken = 0
             for process in psutil.Process().children(recursive=True):
                 with suppress(psutil.Error):

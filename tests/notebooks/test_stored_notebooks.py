@@ -7,13 +7,11 @@ import nbformat
 import pytest
 from nbval.plugin import get_sanitize_patterns
 
-import vclib
 from vclib.notebook.exercises import EXERCISES
 from vclib.paths import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SANITIZE = (Path(__file__).parent / "sanitize.cfg").read_text()
-PROJECT = "https://github.com/visioncoder-course/visioncoder"
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
@@ -70,12 +68,6 @@ def test_no_output_is_left_out_of_the_comparison(path):
     text = path.read_text()
     for mark in ("NBVAL_IGNORE_OUTPUT", "NBVAL_SKIP", "nbval-ignore-output", "nbval-skip"):
         assert mark not in text
-
-
-@each_notebook
-def test_the_set_up_cell_takes_this_version_of_the_project(path):
-    setup = cells(path, "code")[0].source
-    assert f'"v{vclib.__version__}"' in setup and PROJECT in setup
 
 
 @each_notebook

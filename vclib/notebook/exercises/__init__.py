@@ -4,6 +4,7 @@ A module for each part of the course; `EXERCISES` holds all of them by name.
 """
 
 from vclib.notebook.exercises import (
+    bugs,
     environment,
     episodes,
     gradient,
@@ -30,6 +31,7 @@ PARTS = (
     episodes,
     gradient,
     results,
+    bugs,
 )
 
 EXERCISES: dict[str, Exercise] = {

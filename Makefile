@@ -35,7 +35,8 @@ notebooks: setup browser  ## execute every notebook again and store the outputs
 	$(PY) tools/run_notebooks.py $(NOTEBOOKS)
 
 book: setup  ## the course as a site, in docs/book/site
-	$(PY) -m pip install $(PIP_FLAGS) --quiet -e '.[book]'
+	@$(PY) -c 'import furo, latex2mathml, myst_nb' 2>/dev/null || \
+		$(PY) -m pip install $(PIP_FLAGS) -e '.[book]'
 	$(PY) -m sphinx -W --keep-going --quiet -c docs/book notebooks docs/book/site
 	@echo docs/book/site/index.html
 

@@ -37,6 +37,7 @@ html_theme = "furo"
 html_title = "VisionCoder"
 html_theme_options = {"source_repository": project_address, "source_directory": "notebooks/"}
 html_show_sphinx = False
+html_show_copyright = False
 html_copy_source = False
 html_math_renderer = "mathml"
 

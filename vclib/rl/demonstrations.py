@@ -8,9 +8,8 @@ work in grey, leave words out, stop early, or guess. `WRITERS`, `REVISERS` and `
 shares. Pre-training learns the mixture; reinforcement can then find the careful ones in it.
 
 No writer of a first draft fills in the words below the first row: a draft is a layout, and its
-words come when somebody asks for them. A revision changes what the critique names and nothing
-else, right or wrong; without a critique nothing is changed. So a Developer alone has a blind spot,
-and a Critic is of use.
+words come when somebody asks for them. So a Developer alone has a blind spot, and a Critic is of
+use.
 """
 
 from __future__ import annotations
@@ -32,10 +31,8 @@ from vclib.env.synth import (
 )
 
 WRITERS = {"careful": 0.3, "grey": 0.25, "wordless": 0.15, "short": 0.1, "guessing": 0.2}
-REVISERS = {"careful": 0.7, "idle": 0.3}
+REVISERS = {"careful": 0.6, "idle": 0.4}
 CRITICS = {"careful": 0.6, "brief": 0.3, "content": 0.03, "guessing": 0.07}
-REQUESTS = {"careful": 0.3, "partial": 0.4, "guessing": 0.3}
-"""Critiques that a revision answers: all differences, a random part of them, or also wrong ones."""
 CARELESS_DOCTYPE = 0.35
 """Share of careless pages that begin with a doctype; careful ones nearly always do."""
 MOST_LINES = 6
@@ -88,8 +85,7 @@ def edit(page: BlockPage, rng: random.Random, rate: float) -> BlockPage:
 def differences(reference: BlockPage, draft: BlockPage) -> list[str]:
     """The true critique: one line for each difference that can be seen, from top to bottom.
 
-    A row that has the right number of cells is corrected value by value, another as a whole. A cell
-    is named by its place and by the colour that it has in the draft.
+    A row that has the right number of cells is corrected value by value, another as a whole.
     """
     lines = []
     if draft.ground != reference.ground:
@@ -103,7 +99,6 @@ def differences(reference: BlockPage, draft: BlockPage) -> list[str]:
             lines.append(f"row {number}: height {row.height}px")
         for column, (cell, seen) in enumerate(zip(row.cells, old.cells, strict=True), 1):
             place = f"row {number}" if len(row.cells) == 1 else f"row {number} cell {column}"
-            place = f"{place} {seen.background}"
             if seen.background != cell.background:
                 lines.append(f"{place}: background {cell.background}")
             if seen.words != cell.words:
@@ -125,18 +120,14 @@ def criticise(reference: BlockPage, draft: BlockPage, critic: str, rng: random.R
         return critique(lines)
     if critic == "brief":
         return critique(rng.sample(lines, 1) if lines else [])
-    if critic == "partial":
-        named = set(rng.sample(lines, rng.randint(1, max(1, len(lines) - 1)))) if lines else ()
-        return critique([line for line in lines if line in named])
     if critic == "content":
         return DONE
     if critic == "guessing":
         return critique(differences(edit(reference, rng, 0.3), draft))
-    known = ", ".join(CRITICS | REQUESTS)
-    raise ValueError(f"unknown critic {critic!r}; known: {known}")
+    raise ValueError(f"unknown critic {critic!r}; known: {', '.join(CRITICS)}")
 
 
-_ROW = re.compile(r"row (\d+)(?: cell (\d+))?(?: #\w+)?: (.*)")
+_ROW = re.compile(r"row (\d+)(?: cell (\d+))?: (.*)")
 _CELL = re.compile(r"(#\w+) ?(.*)")
 
 
@@ -184,7 +175,7 @@ def corpus(pages: list[BlockPage], rng: random.Random) -> list[str]:
     for page in pages:
         draft = write(page, choose(WRITERS, rng), rng)
         texts.append(critique(differences(page, draft)))
-    every = [f"row {n}: remove\nrow {n} cell {n} #16a34a: words none" for n in range(1, 7)]
+    every = [f"row {n}: remove\nrow {n} cell {n}: words none" for n in range(1, 7)]
     values = [f"#{colour[1:]}" for colour in INK] + [f" {word}" for word in WORDS]
     return texts + every + values
 

@@ -30,8 +30,6 @@ JOBS = ("write", "revise", "criticise")
 POOL = 8
 """Batches drawn together, so that examples of like length can share a batch."""
 SHEET_PAGES = 64
-UNASKED = 0.15
-"""Share of revisions without a critique: the draft is handed back."""
 
 
 @dataclass
@@ -78,10 +76,13 @@ def plan_example(
         draft = demos.write(page, demos.choose(demos.WRITERS, rng), rng)
         html = to_html(draft)
     assert draft is not None
+    lines = demos.differences(page, draft)
     if job == "revise":
-        if rng.random() < UNASKED:
-            return Plan(job, page, html, draft_html=html)
-        text = demos.criticise(page, draft, demos.choose(demos.REQUESTS, rng), rng)
+        if rng.random() < 0.15:
+            fresh = demos.write(page, demos.choose(demos.WRITERS, rng), rng)
+            again = draft if rng.random() < 0.5 else fresh
+            return Plan(job, page, to_html(again), draft_html=html)
+        text = demos.critique(lines) if lines else demos.criticise(page, draft, "guessing", rng)
         revised = demos.revise(draft, text, demos.choose(demos.REVISERS, rng), rng)
         return Plan(job, page, to_html(revised), draft_html=html, critique=text)
     critic = demos.choose(demos.CRITICS, rng)

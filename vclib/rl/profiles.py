@@ -180,7 +180,7 @@ LAPTOP = TrainSettings(
     max_steps=2,
     learning_rate=1e-3,
     developer_tokens=160,
-    critic_tokens=112,
+    critic_tokens=96,
 )
 GPU = TrainSettings(
     model="Qwen/Qwen3.5-9B", pages="web", gradient_checkpointing=True, token_budget=32_768

@@ -1,4 +1,4 @@
-"""Exercises on the policy: pictures as tokens, adapters, sampling, padding."""
+"""Exercises on the policy: pictures as tokens, sampling, padding."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ from vclib.notebook.exercises.exercise import Exercise
 def image_tokens(height, width):
     rows, columns = round(height / 32), round(width / 32)
     return rows * columns
-
-
-def lora_parameters(shapes, r):
-    return sum(r * (inputs + outputs) for inputs, outputs in shapes)
 
 
 def tempered_softmax(logits, temperature):
@@ -75,26 +71,6 @@ EXERCISES = {
             (
                 lambda height, width: (height // 32) * (width // 32),
                 "the side is rounded down; the picture is resized to the nearest multiple of 32",
-            ),
-        ],
-        difficulty="easy",
-        minutes=5,
-    ),
-    "lora_parameters": Exercise(
-        lora_parameters,
-        cases=[([(192, 576)], 16), ([(4, 4), (4, 2)], 1), ([(10, 30), (30, 10)], 4)],
-        slips=[
-            (
-                lambda shapes, r: sum(a * b for a, b in shapes),
-                "these are the frozen matrices themselves; count A and B, which stand beside them",
-            ),
-            (
-                lambda shapes, r: sum(r * a for a, b in shapes),
-                "only A is counted; B has r columns of its own, one entry for each output",
-            ),
-            (
-                lambda shapes, r: sum(r * a * b for a, b in shapes),
-                "A has r · in entries and B has out · r: they are added, not multiplied",
             ),
         ],
         difficulty="easy",

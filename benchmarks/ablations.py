@@ -26,7 +26,7 @@ from vclib.rl.intervals import Interval, bootstrap, paired_difference
 from vclib.rl.results_file import load
 
 FOLDER = DATA / "runs" / "ablations"
-BUDGET = {"pages_per_update": 8, "k_rollouts": 8, "episodes_per_phase": 4, "num_phases": 3}
+BUDGET = {"pages_per_update": 8, "k_rollouts": 8, "episodes_per_phase": 3, "num_phases": 3}
 UPDATES = BUDGET["episodes_per_phase"] * BUDGET["num_phases"]
 PAGES = 120
 REFERENCE = "flat"

@@ -3,7 +3,8 @@
     python benchmarks/tiny_jobs.py [--model data/models/vc-tiny] [--count 150] [--output FILE]
 
 write: token accuracy against careful demonstrations, and the reward of what is rendered.
-revise: reward before and after, given the true critique of a careless draft.
+revise: reward before and after, given the true critique of a careless draft; and whether the words
+of the critique are followed: if it names half of what a careful draft lacks, which half is mended?
 criticise: precision and recall of the true differences named, and whether DONE is right.
 Chance is measured beside each: the same answers given to the wrong pages.
 """
@@ -21,7 +22,14 @@ import torch
 
 from vclib.env.browser import Renderer
 from vclib.env.reward import Reference, score
-from vclib.env.synth import DIFFICULTIES, VIEWPORT, draw_page, to_html
+from vclib.env.synth import (
+    DIFFICULTIES,
+    VIEWPORT,
+    BlockPage,
+    draw_page,
+    parse_html,
+    to_html,
+)
 from vclib.paths import TINY
 from vclib.policy import prompts
 from vclib.policy.model import Policy
@@ -122,6 +130,20 @@ def measure(policy: Policy, renderer: Renderer, count: int, temperature: float) 
         after = rewards(answers(revision, greedy, ("</html>",)))
         figures["revise"][name] = float(after[asked].mean())
 
+    lacking = [demos.differences(*pair) for pair in zip(pages, layouts, strict=True)]
+    halves = [min((len(lines) + 1) // 2, demos.MOST_LINES) for lines in lacking]
+    named = [
+        sorted(rng.sample(range(len(lines)), half))
+        for lines, half in zip(lacking, halves, strict=True)
+    ]
+    partly = [
+        prompts.developer_revision(r.pixels, to_html(layout), demos.critique([lines[i] for i in n]))
+        for r, layout, lines, n in zip(renders, layouts, lacking, named, strict=True)
+    ]
+    for name, greedy in (("sampled", False), ("greedy", True)):
+        revised = [parse_html(text) for text in answers(partly, greedy, ("</html>",))]
+        figures[f"follow_{name}"] = _followed(pages, lacking, named, revised)
+
     look = [
         prompts.critic_first(r.pixels, d.pixels)
         for r, d in zip(renders, draft_renders, strict=True)
@@ -134,6 +156,21 @@ def measure(policy: Policy, renderer: Renderer, count: int, temperature: float) 
             **{f"{key}_chance": value for key, value in _named(truth, shifted).items()},
         }
     return figures
+
+
+def _followed(
+    pages: list[BlockPage],
+    lacking: list[list[str]],
+    named: list[list[int]],
+    revised: list[BlockPage | None],
+) -> dict[str, float]:
+    """The shares of the differences that were mended: of those named, and of those not named."""
+    mended: dict[bool, list[bool]] = {True: [], False: []}
+    for page, lines, asked, revision in zip(pages, lacking, named, revised, strict=True):
+        left = set(demos.differences(page, revision)) if revision else set(lines)
+        for i, line in enumerate(lines):
+            mended[i in asked].append(line not in left)
+    return {"named": float(np.mean(mended[True])), "not_named": float(np.mean(mended[False]))}
 
 
 def _by_difficulty(values: np.ndarray) -> dict[str, float]:

@@ -110,10 +110,13 @@ def lab(tmp_path_factory):
     token, url = secrets.token_hex(16), f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1"]
     command += [f"--port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}"]
-    command += [f"--notebook-dir={folder}", "--LabApp.news_url=None", "--allow-root"]
+    command += [f"--notebook-dir={folder}", "--allow-root"]
     names = ("CONFIG_DIR", "RUNTIME_DIR", "DATA_DIR")
     own = {f"JUPYTER_{name}": str(home / name.lower()) for name in names}
     own |= {f"JUPYTERLAB_{name}_DIR": str(home / name) for name in ("SETTINGS", "WORKSPACES")}
+    news = home / "SETTINGS/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
+    news.parent.mkdir(parents=True)
+    news.write_text('{"fetchNews": "false"}')  # else a question stands over the notebook
     with (home / "log").open("w") as log:
         server = subprocess.Popen(command, env=os.environ | own, stdout=log, stderr=log)
     try:

@@ -7,7 +7,7 @@ import torch
 
 from vclib.notebook import dashboard as module
 from vclib.notebook.dashboard import Dashboard
-from vclib.notebook.dashboard_figure import PANELS
+from vclib.notebook.dashboard_figure import PANELS, axis_end
 from vclib.notebook.diagnosis import READINGS, diagnose
 from vclib.notebook.runs import read_run
 from vclib.policy.model import LoraSettings, Policy
@@ -68,15 +68,24 @@ def test_every_panel_holds_its_column_and_its_sentence(update):
     board = Dashboard(total=4)
     for index in (1, 2):
         board.add(update(index))
-    drawn = panels(board.figure())
+    figure, readings = board.figure(), board.readings
+    drawn = panels(figure)
     for name, (column, title) in PANELS.items():
         axes = drawn[title]
         assert axes.get_xlabel() == "update" and axes.lines, title
-        assert board.readings[name][:12] in axes.texts[-1].get_text()
+        assert readings[name][:12] in axes.texts[-1].get_text()
         if isinstance(board.rows[0][column], float):
             assert axes.lines[-1].get_ydata().tolist() == [row[column] for row in board.rows]
-    titles = [axes.get_title() for axes in board.figure().axes]
+    titles = [axes.get_title() for axes in figure.axes]
     assert [t for t in titles if t] == ["reference", "0.50", "0.30", "0.90"]
+
+
+@pytest.mark.parametrize(
+    ("update", "total", "end"),
+    [(1, 500, 24), (30, 500, 48), (400, 500, 500), (9, 18, 18), (9, 3, 9)],
+)
+def test_the_axis_grows_with_the_run_up_to_its_total(update, total, end):
+    assert axis_end(update, total) == end
 
 
 def test_it_keeps_numbers_but_no_pictures_of_earlier_updates(update):
@@ -156,7 +165,9 @@ def wait_until(true):
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("rows", [[], [{"iter": 1}], [{"iter": 1, "lengths": 3, "seconds": None}]])
+@pytest.mark.parametrize(
+    "rows", [[], [{"iter": 1}], [{"iter": 1, "lengths": "3", "seconds": None}]]
+)
 def test_columns_that_are_missing_are_said_not_to_be_logged(rows):
     board = Dashboard()
     board.rows = rows
@@ -209,6 +220,14 @@ SAMPLE = {"developer": 0.3, "critic": 0.0}
 )
 def test_a_sentence_says_what_a_curve_says(panel, columns, said):
     assert said in diagnose(rows_of(**columns))[panel]
+
+
+def test_the_entropies_of_two_agents_are_not_compared():
+    entropies = [0.05] * 8 + [0.4] * 8 + [0.05] * 8
+    phases = ["developer"] * 8 + ["critic"] * 8 + ["developer"] * 8
+    for end in (8, 16, 24):
+        rows = rows_of(entropy=entropies[:end], phase=phases[:end])
+        assert "still open" in diagnose(rows)["entropy"]
 
 
 def test_every_panel_has_a_reading_and_the_other_way_round():

@@ -38,6 +38,32 @@ def test_an_episode_with_fewer_drafts_pulls_the_choice_of_draft_back():
     assert explorer.rewards == REWARDS
 
 
+def test_a_smaller_group_is_compared_within_itself_alone():
+    explorer = CreditExplorer(REWARDS)
+    explorer.episode.value = 3
+    explorer.k.value = 2
+    returns = [compute_step_returns(row) for row in REWARDS[:2]]
+    assert explorer.credit["advantage"] == grpo_advantages(returns).values
+    assert explorer.episode.value == 2
+
+
+def test_it_takes_real_episodes(episode):
+    assert CreditExplorer([episode(0.2, 0.5), episode(0.4)]).rewards == [[0.2, 0.5], [0.4]]
+
+
+def test_it_says_what_a_change_did():
+    explorer = CreditExplorer(REWARDS)
+    assert "changed" not in explorer.said.value
+    explorer.reward.value = 0.1
+    change = 0.2 * (0.2 - 0.1)
+    assert f"1 return changed, most that of episode 1, draft 1, by {change:+.2f}" in (
+        explorer.said.value
+    )
+    assert "6 advantages changed" in explorer.said.value
+    explorer.reward.value = 0.2
+    assert "changed" not in explorer.said.value
+
+
 def test_a_stored_notebook_holds_its_picture():
     bundle = CreditExplorer(REWARDS)._repr_mimebundle_()
     assert bundle["text/plain"] == "<credit explorer>"

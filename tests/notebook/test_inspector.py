@@ -75,7 +75,7 @@ def test_outlines_stand_where_the_blocks_are_and_every_part_has_its_weight(inspe
 def test_any_text_is_scored_and_explained(html, inspector):
     breakdown = inspector.show(html)
     assert 0 <= breakdown.total <= 1
-    assert inspector.said.value and inspector.image.value.startswith(b"\x89PNG")
+    assert inspector.said.value and inspector.fallback().startswith(b"\x89PNG")
 
 
 def test_a_page_that_cannot_be_rendered_scores_zero_with_its_reason(inspector):

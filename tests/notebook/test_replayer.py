@@ -49,7 +49,7 @@ def test_a_turn_shows_its_draft_with_its_reward_and_its_difference_from_the_refe
         "reference",
         "draft 2: reward 0.50",
         "difference",
-        "parts of the reward, 0 to 1",
+        "parts of the reward",
     ]
     drawn = figure.axes[2].images[0].get_array()
     assert np.array_equal(drawn, difference(kept.reference, kept.turns[2].render))

@@ -38,7 +38,7 @@ class Explorer(ipywidgets.VBox):
 
     def fallback(self) -> bytes:
         """The PNG that stands for the widget where no kernel runs."""
-        return self.image.value
+        return bytes(self.image.value)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         bundle = super()._repr_mimebundle_(**kwargs)

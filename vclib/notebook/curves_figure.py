@@ -126,10 +126,12 @@ def _on_axis(run: Run, axis: str) -> list[figures.Phase]:
 
 
 def _mark(axes: Axes, run: Run, axis: str, picked: int | None) -> None:
-    places = run.x(axis)
-    for row, place in zip(run.rows, places if places is not None else (), strict=False):
+    places = run.x(axis) if picked is not None else None
+    if places is None:
+        return
+    for row, place in zip(run.rows, places.tolist(), strict=True):
         if row["iter"] == picked:
-            axes.axvline(float(place), color=figures.INK, lw=1, ls=":", label=f"update {picked}")
+            axes.axvline(place, color=figures.INK, lw=1, ls=":", label=f"update {picked}")
 
 
 def _number(value: object) -> float:

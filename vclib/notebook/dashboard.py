@@ -42,7 +42,7 @@ class Dashboard:
 
         Dashboard().watch(folder)               # a run that another process is writing
 
-    `total` is the number of updates of the whole run, which fixes the horizontal axis.
+    `total` is the number of updates of the whole run, beyond which no axis goes.
     """
 
     def __init__(self, total: int | None = None):

@@ -20,6 +20,7 @@ Shown = tuple[str, np.ndarray | None]
 
 SIZE = (9.6, 6.6)
 PICTURES = 6
+AXIS_STEP = 24
 LINES = ("-", "--", ":", "-.")
 MOST_POINTS = 400
 """Points of one curve; of a longer run neighbours are averaged."""
@@ -37,32 +38,40 @@ PANELS = {
 
 
 def dashboard_figure(rows: Sequence[Row], shown: Sequence[Shown], total: int | None) -> Figure:
-    """All panels over `total` updates, phases shaded, and up to six pages below."""
+    """All panels, phases shaded, and up to six pages below; `total` updates are the whole run."""
     sentences, phases = diagnose(rows), phases_of(rows)
     steps = np.array([row["iter"] for row in rows], dtype=float)
-    end = max(total or 1, int(steps[-1]) if len(steps) else 1)
+    end = axis_end(int(steps[-1]) if len(steps) else 1, total)
     with figures.styled(**{"font.size": 8.0, "axes.titlesize": 8.0}):
         figure = Figure(figsize=SIZE)
         cells = figure.add_gridspec(
-            2, 4, left=0.045, right=0.99, top=0.93, bottom=0.33, wspace=0.28, hspace=0.75
+            2, 4, left=0.045, right=0.99, top=0.93, bottom=0.33, wspace=0.28, hspace=0.7
         )
         for cell, (name, (column, title)) in zip(cells, PANELS.items(), strict=True):
             axes = figure.add_subplot(cell)
             figures.shade(axes, phases, label=name == "reward")
             _curves(axes, steps, rows, column)
-            axes.set(title=title, xlabel="update", xlim=(0.5, end + 0.5))
+            axes.set(xlabel="update", xlim=(0.5, end + 0.5))
             axes.tick_params(labelsize=7, length=2, pad=1)
             axes.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
             axes.xaxis.labelpad = 0
             axes.set_title(title, loc="left")
             said = textwrap.fill(sentences[name], 44)
-            axes.text(0, -0.34, said, transform=axes.transAxes, va="top", size=6.8)
+            axes.text(0, -0.27, said, transform=axes.transAxes, va="top", size=6.8)
         handles, labels = figure.axes[0].get_legend_handles_labels()
         shades = [(h, s) for h, s in zip(handles, labels, strict=True) if s.endswith("trains")]
         if shades:
             figure.legend(*zip(*shades, strict=True), loc="upper right", ncols=3, fontsize=7)
         _pictures(figure, shown)
     return figure
+
+
+def axis_end(update: int, total: int | None) -> int:
+    """The last update on the axis: room for as many again as are done, within the run's total."""
+    room = AXIS_STEP
+    while room < update:
+        room *= 2
+    return max(update, min(room, total or room))
 
 
 def phases_of(rows: Sequence[Row]) -> list[Phase]:
@@ -86,7 +95,7 @@ def thin(x: np.ndarray, y: np.ndarray, most: int = MOST_POINTS) -> tuple[np.ndar
 def _curves(axes: Axes, steps: np.ndarray, rows: Sequence[Row], column: str) -> None:
     """One column, or all keys of a column of mappings; the reward also by difficulty."""
     if column == "mean_terminal_reward":
-        named = [n for n in keys(rows, "by_difficulty") if n in ("easy", "medium", "hard")]
+        named = [n for n in ("easy", "medium", "hard") if n in keys(rows, "by_difficulty")]
         for line, name in zip(LINES[1:], named, strict=False):
             ends = thin(steps, values(rows, "by_difficulty", name))
             axes.plot(*ends, line, lw=1, color=figures.PALETTE[name], label=name)

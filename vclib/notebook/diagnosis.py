@@ -34,8 +34,14 @@ def keys(rows: Sequence[Row], name: str) -> list[str]:
 
 
 def diagnose(rows: Sequence[Row]) -> dict[str, str]:
-    """A sentence for every panel of the dashboard, from lines of diagnostics.jsonl."""
-    return {name: read(rows) for name, read in READINGS.items()}
+    """A sentence for every panel of the dashboard, from lines of diagnostics.jsonl.
+
+    What depends on who is trained is read from the phases of the agent that is trained now: the two
+    agents' entropies and gradients do not compare.
+    """
+    phase = rows[-1].get("phase") if rows else None
+    now = [row for row in rows if row.get("phase") == phase]
+    return {name: read(now if name in OF_PHASE else rows) for name, read in READINGS.items()}
 
 
 def reward(rows: Sequence[Row]) -> str:
@@ -137,7 +143,9 @@ def truncated(rows: Sequence[Row]) -> str:
     agent = max(found, key=found.__getitem__)
     if found[agent] >= 0.1:
         return f"{found[agent]:.0%} of the {agent}'s turns are cut off: raise its token limit."
-    return f"At most {found[agent]:.0%} of an agent's turns are cut off: the limits suffice."
+    if found[agent] == 0:
+        return "No turn is cut off: the limits suffice."
+    return f"At most {found[agent]:.1%} of an agent's turns are cut off: the limits suffice."
 
 
 def seconds(rows: Sequence[Row]) -> str:
@@ -154,6 +162,7 @@ def seconds(rows: Sequence[Row]) -> str:
     return f"{total:.1f} s an update; most of it, {means[stage] / total:.0%}, is {stage}."
 
 
+OF_PHASE = ("reward", "spread", "silent", "gradient", "entropy")
 READINGS: dict[str, Callable[[Sequence[Row]], str]] = {
     "reward": reward,
     "spread": spread,

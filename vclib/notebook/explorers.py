@@ -11,9 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from vclib.notebook.base import Explorer
+from vclib.notebook.base import Explorer, card
 from vclib.rl import figures
 from vclib.rl.returns import VARIANTS, compute_step_returns, grpo_advantages
+from vclib.rl.turns import Episode
 
 Table = list[list[float]]
 COLUMN = 0.62
@@ -74,22 +75,47 @@ def _draw_table(axes: Axes, table: Table, columns: int, *, signed: bool) -> None
     axes.spines[:].set_visible(False)
 
 
-class CreditExplorer(Explorer):
-    """A group of episodes whose rewards, λ and rule can be changed: what is each turn credited?
+def change_words(before: dict[str, Table], after: dict[str, Table]) -> str:
+    """What became other in a group's credit, in sentences; empty where nothing did."""
+    said = []
+    for name in ("return", "advantage"):
+        pairs = zip(before[name], after[name], strict=False)
+        moved = {
+            (row, column): new - old
+            for row, (olds, news) in enumerate(pairs, 1)
+            for column, (old, new) in enumerate(zip(olds, news, strict=True), 1)
+            if abs(new - old) >= 0.005
+        }
+        if moved:
+            row, column = max(moved, key=lambda place: abs(moved[place]))
+            said.append(
+                f"{len(moved)} {name}{'s' * (len(moved) > 1)} changed, most that of episode {row}, "
+                f"draft {column}, by {moved[row, column]:+.2f}."
+            )
+    return " ".join(said)
 
-    `rewards` holds a list per episode, the reward of each draft in [0, 1]; the lengths may differ.
-    Pick an episode and a draft, and move its reward.
+
+class CreditExplorer(Explorer):
+    """A group of episodes whose rewards, K, λ and rule can be changed: what is each turn credited?
+
+    `rewards` holds a list per episode, the reward of each draft in [0, 1], or the episode itself;
+    the lengths may differ. Pick an episode and a draft, and move its reward. K takes the first
+    episodes of the group alone. Below stands what has changed since the beginning.
     """
 
     title = "credit explorer"
 
-    def __init__(self, rewards: Sequence[Sequence[float]], lambda_shaped: float = 0.2):
-        self.rewards: Table = [list(map(float, row)) for row in rewards]
+    def __init__(self, rewards: Sequence[Sequence[float] | Episode], lambda_shaped: float = 0.2):
+        rows = [row.rewards if isinstance(row, Episode) else row for row in rewards]
+        self.rewards: Table = [list(map(float, row)) for row in rows]
         wide = {"style": {"description_width": "70px"}}
         self.lambda_shaped = ipywidgets.FloatSlider(
             lambda_shaped, min=0, max=2, step=0.05, description="λ", **wide
         )
         self.variant = ipywidgets.ToggleButtons(options=VARIANTS, description="rule", **wide)
+        count = len(self.rewards)
+        self.k = ipywidgets.BoundedIntText(count, min=1, max=count, description="K", **wide)
+        self.said = ipywidgets.HTML()
         self.episode = ipywidgets.BoundedIntText(
             1, min=1, max=len(self.rewards), description="episode", **wide
         )
@@ -102,15 +128,23 @@ class CreditExplorer(Explorer):
             control.observe(self._pick, names="value")
         for control in (self.lambda_shaped, self.variant):
             control.observe(self._draw, names="value")
+        self.k.observe(self._set_k, names="value")
+        self._start = self.credit
         self.reward.observe(self._set_reward, names="value")
         self._pick()
         picking = ipywidgets.HBox([self.episode, self.draft, self.reward])
-        super().__init__([self.lambda_shaped, self.variant, picking, self.image])
+        rule = ipywidgets.HBox([self.lambda_shaped, self.k])
+        super().__init__([rule, self.variant, picking, self.image, self.said])
 
     @property
     def credit(self) -> dict[str, Table]:
         """The numbers that are shown: reward, return and advantage of every turn."""
-        return credit_of(self.rewards, self.lambda_shaped.value, self.variant.value)
+        group = self.rewards[: self.k.value]
+        return credit_of(group, self.lambda_shaped.value, self.variant.value)
+
+    def _set_k(self, change: Any = None) -> None:
+        self.episode.max = self.k.value  # pulls the choice of episode back, if it must
+        self._draw()
 
     def _pick(self, change: Any = None) -> None:
         self.draft.max = len(self.rewards[self.episode.value - 1])
@@ -126,3 +160,5 @@ class CreditExplorer(Explorer):
     def _draw(self, change: Any = None) -> None:
         marked = (self.episode.value - 1, self.draft.value - 1)
         self.image.value = figures.png(credit_tables(self.credit, marked=marked))
+        words = "A critique is credited with the return of the draft that follows it."
+        self.said.value = card(f"{change_words(self._start, self.credit)} {words}")

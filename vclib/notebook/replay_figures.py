@@ -153,7 +153,7 @@ def part_bars(
     """
     if not rewards:
         axes.set_axis_off()
-        axes.text(0.5, 0.5, "parts of the reward: not kept", ha="center", va="center")
+        axes.text(0.6, 0.5, "parts of the reward: not kept", ha="center", va="center")
         return
     names = [name for name in rewards if name not in ("total", "gate", "reason")]
     names += [name for name in ("gate", "total") if name in rewards]
@@ -171,7 +171,7 @@ def part_bars(
     axes.set_yticks(places, [shown.get(name, name) for name in names], fontsize=7)
     axes.tick_params(axis="y", length=0, pad=1)
     axes.invert_yaxis()
-    axes.set(xlim=(0, 1.25), xticks=[0, 0.5, 1], title="parts of the reward, 0 to 1")
+    axes.set(xlim=(0, 1.25), xticks=[0, 0.5, 1], title="parts of the reward")
     axes.tick_params(axis="x", labelsize=6, length=2, pad=1)
     box = axes.get_position()
     axes.set_position((box.x0 + room, box.y0, box.width - room, box.height))

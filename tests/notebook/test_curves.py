@@ -160,6 +160,13 @@ def test_a_broken_run_shows_what_is_there_and_says_what_is_not(files, said, upda
         assert explorer.fallback().startswith(b"\x89PNG")
 
 
+def test_phases_too_many_to_be_seen_are_not_drawn():
+    few, many = ([("developer", i, i) for i in range(1, n)] for n in (20, 500))
+    for phases, drawn_phases in ((few, 19), (many, 0)):
+        run = RewardExplorer({"a": ROWS}, {"a": phases}).runs["a"]
+        assert len(curves_figure({"a": run}).axes[0].patches) == drawn_phases
+
+
 def test_no_run_at_all_is_an_error_that_says_so():
     with pytest.raises(VclibError, match="no run to explore"):
         RewardExplorer({})

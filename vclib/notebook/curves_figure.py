@@ -72,8 +72,8 @@ def curves_figure(
             figures.within_scale(axes)
             figures.shade(axes, _on_axis(first, axis))
             _mark(axes, first, axis, picked)
-            if axis != "minutes":
-                axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=axis != "minutes"))
+            axes.yaxis.set_major_locator(MaxNLocator(nbins=6))  # ticks are slow to draw
         axes.set(xlabel=LABELS[axis], ylabel=f"reward of the last draft, {_words(column)}")
         if axes.get_legend_handles_labels()[0]:
             axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, fontsize=8)

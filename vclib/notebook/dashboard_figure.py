@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -47,8 +48,8 @@ def dashboard_figure(rows: Sequence[Row], shown: Sequence[Shown], total: int | N
         cells = figure.add_gridspec(
             2, 4, left=0.045, right=0.99, top=0.93, bottom=0.33, wspace=0.28, hspace=0.7
         )
-        for cell, (name, (column, title)) in zip(cells, PANELS.items(), strict=True):
-            axes = figure.add_subplot(cell)
+        for place, (name, (column, title)) in enumerate(PANELS.items()):
+            axes = figure.add_subplot(cells[place])
             figures.shade(axes, phases, label=name == "reward")
             _curves(axes, steps, rows, column)
             axes.set(xlabel="update", xlim=(0.5, end + 0.5))
@@ -95,8 +96,9 @@ def thin(x: np.ndarray, y: np.ndarray, most: int = MOST_POINTS) -> tuple[np.ndar
 def _curves(axes: Axes, steps: np.ndarray, rows: Sequence[Row], column: str) -> None:
     """One column, or all keys of a column of mappings; the reward also by difficulty."""
     if column == "mean_terminal_reward":
-        named = [n for n in ("easy", "medium", "hard") if n in keys(rows, "by_difficulty")]
-        for line, name in zip(LINES[1:], named, strict=False):
+        seen = keys(rows, "by_difficulty")
+        difficulties: list[str] = [n for n in ("easy", "medium", "hard") if n in seen]
+        for line, name in zip(LINES[1:], difficulties, strict=False):
             ends = thin(steps, values(rows, "by_difficulty", name))
             axes.plot(*ends, line, lw=1, color=figures.PALETTE[name], label=name)
     named = keys(rows, column)
@@ -124,7 +126,7 @@ def _curves(axes: Axes, steps: np.ndarray, rows: Sequence[Row], column: str) -> 
         axes.legend(*zip(*kept, strict=True), fontsize=6, handlelength=1.8, loc="best")
 
 
-def _dots(x: np.ndarray) -> dict[str, object]:
+def _dots(x: np.ndarray) -> dict[str, Any]:
     return {"marker": "o", "markersize": 2.4} if len(x) <= 60 else {}
 
 
@@ -132,8 +134,8 @@ def _pictures(figure: Figure, shown: Sequence[Shown]) -> None:
     cells = figure.add_gridspec(1, PICTURES, left=0.01, right=0.99, top=0.18, bottom=0.005)
     if not shown:
         figure.text(0.5, 0.09, "no drafts to show", ha="center")
-    for cell, (title, pixels) in zip(cells, shown, strict=False):
-        axes = figure.add_subplot(cell)
+    for place, (title, pixels) in enumerate(shown[:PICTURES]):
+        axes = figure.add_subplot(cells[place])
         axes.set(title=title, xticks=[], yticks=[])
         axes.spines[:].set(visible=True, color=figures.GRID)
         axes.grid(visible=False)

@@ -72,7 +72,7 @@ def _fates(
 ) -> list[Mark]:
     indices = (pairs.rows, pairs.columns)[side].tolist()
     found = {index: place for place, index in enumerate(indices)}
-    unpaired: Fate = ("missed", "added")[side]  # type: ignore[assignment]  # of two literals
+    unpaired: Fate = ("missed", "added")[side]
     marks = []
     for index, rectangle in enumerate(rectangles.tolist()):
         place, text = found.get(index), words[index] if words else ""
@@ -99,7 +99,7 @@ def inspection_figure(reference: Reference, render: Render, breakdown: Breakdown
             wspace=0.05,
             width_ratios=(3, 3, 2),
         )
-        panels = [figure.add_subplot(cell) for cell in cells]
+        panels = [figure.add_subplot(cells[place]) for place in range(3)]
         _page(panels[0], reference.render.pixels, ours, "reference")
         _page(panels[1], render.pixels, theirs, "candidate")
         if render.error is not None:

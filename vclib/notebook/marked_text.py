@@ -90,8 +90,8 @@ def colouring(turn: KeptTurn, view: str) -> tuple[list[float], Callable[[float],
 
 def _tint(colours: str, place: float) -> str:
     """A colour of a map, mixed with white so that dark ink is read on it."""
-    red, green, blue, _ = colormaps[colours](place)
-    return to_hex([1 - 0.55 * (1 - channel) for channel in (red, green, blue)])
+    red, green, blue, _ = (1 - 0.55 * (1 - channel) for channel in colormaps[colours](place))
+    return to_hex((red, green, blue))
 
 
 def _legend(turn: KeptTurn, view: str) -> str:

@@ -163,7 +163,7 @@ def part_bars(
         figures.INK if n in ("gate", "total") else figures.PALETTE["developer"] for n in names
     ]
     axes.barh(places, [value or 0.0 for value in values], 0.75, color=colours)
-    for at, value in zip(places, values, strict=True):
+    for at, value in enumerate(values):
         text = "absent" if value is None else f"{value:.2f}"
         axes.text((value or 0.0) + 0.02, at, text, va="center", fontsize=6.5)
     shown = {name: f"{name} (weight {weight:g})" for name, weight in (weights or {}).items()}

@@ -34,6 +34,7 @@ SEQUENTIAL, DIVERGING = "Blues", "PuOr"
 """Colour maps: of amounts, and of what may be above or below 0; both told apart without hue."""
 INK = "#30363d"
 GRID = "#8b929c55"
+MOST_PHASES = 100
 WIDE = (8.0, 3.2)
 PANELS = (8.0, 2.6)
 PICTURE = 1.9
@@ -277,9 +278,9 @@ def within_scale(axes: Axes) -> None:
 
 
 def shade(axes: Axes, phases: Sequence[Phase], *, label: bool = True) -> None:
-    """Colour the ground of a plot by phase; a phase is (name, first, last place on the axis)."""
+    """Colour the ground by phase, (name, first, last place on the axis), unless they are many."""
     named: set[str] = set()
-    for name, first, last in phases:
+    for name, first, last in phases if len(phases) <= MOST_PHASES else ():  # more are slow
         legend = f"{name} trains" if label and name not in named else None
         axes.axvspan(first - 0.5, last + 0.5, color=_color(name), alpha=0.16, lw=0, label=legend)
         named.add(name)

@@ -56,9 +56,10 @@ def _better_than_the_one_before(rewards: list[float]) -> list[int]:
 
 
 def _later_wins_ties(rewards: list[float]) -> list[int]:
-    return list(
-        accumulate(range(len(rewards)), lambda best, i: i if rewards[i] >= rewards[best] else best)
-    )
+    def better(best: int, index: int) -> int:
+        return index if rewards[index] >= rewards[best] else best
+
+    return list(accumulate(range(len(rewards)), better))
 
 
 EXERCISES = {

@@ -22,7 +22,7 @@ from vclib.paths import ROOT
 ARTEFACTS = ROOT / "outputs" / "browser"
 """Where screenshots are kept."""
 NUMBERED = re.compile(r"\[\d+\]")
-STARTS = 120
+STARTS = 400
 """Seconds in which a server or a notebook must be there, on a busy machine too."""
 
 

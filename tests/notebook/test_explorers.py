@@ -59,7 +59,7 @@ def test_it_says_what_a_change_did():
     assert f"1 return changed, most that of episode 1, draft 1, by {change:+.2f}" in (
         explorer.said.value
     )
-    assert "6 advantages changed" in explorer.said.value
+    assert "advantages changed, most that of episode 1, draft 1" in explorer.said.value
     explorer.reward.value = 0.2
     assert "changed" not in explorer.said.value
 

@@ -66,6 +66,8 @@ def test_outlines_stand_where_the_blocks_are_and_every_part_has_its_weight(inspe
     for axes, marks in zip(figure.axes, (ours, theirs), strict=False):
         corners = [(p.get_x() + 0.5, p.get_y() + 0.5) for p in axes.patches]
         assert corners == [mark.rectangle[:2] for mark in marks]
+        over = min((patch.zorder for patch in axes.patches), default=1)
+        assert all(edge.zorder < over for edge in axes.lines)  # white, to tell it from its ground
     names = " ".join(label.get_text() for label in figure.axes[2].get_yticklabels())
     assert "text_block (weight 3)" in names and "clip (weight 2.5)" in names
     assert "absent" in [text.get_text() for text in figure.axes[2].texts]

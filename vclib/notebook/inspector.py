@@ -123,7 +123,7 @@ def _page(axes: Axes, pixels: np.ndarray, marks: Sequence[Mark], title: str) -> 
         # On a ground of its own colour an outline would not be seen but for its white edge.
         x, y = x - 0.5, y - 0.5  # a pixel's middle is a whole number here
         round_ = ([x, x + w, x + w, x, x], [y, y, y + h, y + h, y])
-        axes.plot(*round_, color="white", lw=thick + 1.6)
+        axes.plot(*round_, color="white", lw=thick + 1.6, zorder=0.5)
         outline = Rectangle((x, y), w, h, fill=False, lw=thick, **LINES[mark.fate])
         axes.add_patch(outline)
         if mark.kind == "text" and mark.number:

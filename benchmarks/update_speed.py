@@ -1,6 +1,6 @@
 """The gradient of an update in micro-batches, against one graph over all rollouts.
 
-    python benchmarks/update_speed.py [--k 8] [--rounds 5] [--skip-memory]
+    python benchmarks/update_speed.py [--k 8] [--rounds 5] [--skip-memory | --skip-speed]
 
 Episodes are played first, in a real browser, by the Developer alone. Then their gradient is taken
 
@@ -43,6 +43,7 @@ def main() -> None:
     budget = PROFILES["laptop"].token_budget
     parser.add_argument("--token-budget", type=int, default=budget, help=f"default {budget}")
     parser.add_argument("--skip-memory", action="store_true", help="speed and exponent alone")
+    parser.add_argument("--skip-speed", action="store_true", help="memory alone")
     options = parser.parse_args()
     # Processes are forked for the memory, and OpenMP's threads do not survive that.
     torch.set_num_threads(1)
@@ -60,6 +61,8 @@ def main() -> None:
     print(machine())
     if not options.skip_memory:
         memory(policy, settings.but(token_budget=MEMORY_BUDGET), groups, wide)
+    if options.skip_speed:
+        return
     torch.set_num_threads(options.threads)
     print(f"{options.threads} threads, micro-batches of {options.token_budget} tokens")
     speed(Work(policy, settings, _samples(groups, options.k, 1, 2)), options.rounds)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from planted import FAULTS, planted
 
-from vclib.paths import DATA
+from vclib.paths import DATA, in_project
 from vclib.rl.intervals import Interval, bootstrap, paired_difference
 from vclib.rl.results_file import load
 
@@ -99,7 +99,7 @@ def run(name: str, seed: int) -> None:
     fault = changes.pop("fault", None)
     laptop = PROFILES["laptop"].but(
         seed=seed,
-        output=str(folder.parent),
+        output=in_project(folder.parent),
         run=folder.name,
         checkpoint_dir=f"outputs/ablations/{name}-{seed}",
         overwrite=True,

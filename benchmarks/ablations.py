@@ -12,6 +12,7 @@ the same held-out pages. Each is committed as it comes, so that the set can be c
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 from planted import FAULTS, planted
 
-from vclib.paths import DATA, in_project
+from vclib.paths import DATA, ROOT, in_project
 from vclib.rl.intervals import Interval, bootstrap, paired_difference
 from vclib.rl.results_file import load
 
@@ -62,6 +63,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print the table of what there is")
     parser.add_argument("--one", nargs=2, metavar=("VARIANT", "SEED"), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    os.chdir(ROOT)  # a run's config names its folder by its place in the project
     if options.one:
         run(options.one[0], int(options.one[1]))
         return

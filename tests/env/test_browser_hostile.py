@@ -27,7 +27,7 @@ REFERENCE = (
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Renderer]:
-    with Renderer() as renderer:
+    with Renderer(timeout=15) as renderer:  # so that honest pages are shown on a busy machine
         yield renderer
 
 

@@ -98,7 +98,9 @@ def move(slider: Locator, key: str = "ArrowRight") -> None:
     handle.press(key)
 
 
-@pytest.fixture(scope="session")
+# Not of the session: until it ends Playwright keeps a loop running in this thread, which tests of
+# other folders must not meet.
+@pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     """The server's own folders are its test's, so that nobody's JupyterLab is touched."""
     home = tmp_path_factory.mktemp("lab")

@@ -60,7 +60,8 @@ def _with_prompt(sample: Sample) -> Sample:
     """The text of the prompt counted among what the policy has said."""
     prompt = sample.prompt
     # After the last image and the token that closes it, which cannot be sampled.
-    start = int(prompt.mm_token_type_ids.nonzero().max()) + 2
+    places = prompt.mm_token_type_ids.nonzero()
+    start = int(places.max()) + 2 if len(places) else 1
     shorter = Prompt(
         prompt.input_ids[:start],
         prompt.mm_token_type_ids[:start],

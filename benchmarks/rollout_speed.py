@@ -152,7 +152,7 @@ class Race:
             if prompts.is_done(critique):
                 env.close_session(seen.session_id)
                 break
-            messages = prompts.developer_revision(reference, html, critique)
+            messages = prompts.developer_revision(html, critique)
         return reward
 
     @torch.no_grad()

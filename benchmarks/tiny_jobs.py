@@ -116,8 +116,8 @@ def measure(policy: Policy, renderer: Renderer, count: int, temperature: float) 
     asked = [i for i, lines in enumerate(truth) if lines]
     before = rewards([to_html(draft) for draft in drafts])
     revision = [
-        prompts.developer_revision(r.pixels, to_html(draft), text)
-        for r, draft, text in zip(renders, drafts, critiques, strict=True)
+        prompts.developer_revision(to_html(draft), text)
+        for draft, text in zip(drafts, critiques, strict=True)
     ]
     true_after = rewards(
         [to_html(demos.apply(draft, c)) for draft, c in zip(drafts, critiques, strict=True)]
@@ -137,8 +137,8 @@ def measure(policy: Policy, renderer: Renderer, count: int, temperature: float) 
         for lines, half in zip(lacking, halves, strict=True)
     ]
     partly = [
-        prompts.developer_revision(r.pixels, to_html(layout), demos.critique([lines[i] for i in n]))
-        for r, layout, lines, n in zip(renders, layouts, lacking, named, strict=True)
+        prompts.developer_revision(to_html(layout), demos.critique([lines[i] for i in n]))
+        for layout, lines, n in zip(layouts, lacking, named, strict=True)
     ]
     for name, greedy in (("sampled", False), ("greedy", True)):
         revised = [parse_html(text) for text in answers(partly, greedy, ("</html>",))]

@@ -129,6 +129,8 @@ def _text(value: Any) -> str:
         return "none"
     if isinstance(value, tuple):
         return ",".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return TINY.name if value == str(TINY) else str(value)
 
 

@@ -37,6 +37,8 @@ ABOVE_ZERO = number(float, 1e-12, "X")
 PATH: dict[str, Any] = {"type": Path, "metavar": "PATH"}
 NAME: dict[str, Any] = {"metavar": "NAME"}
 ON: dict[str, Any] = {"action": "store_true"}
+SWITCH: dict[str, Any] = {"action": argparse.BooleanOptionalAction}
+SEES = "a revision sees the page's screenshot again, not the critique alone"
 URLS: dict[str, Any] = {"action": "append", "metavar": "URL"}
 SERVERS = "the server, for --env http; several, each with a flag of its own, share the work"
 
@@ -78,6 +80,7 @@ TRAIN_SERVER_PORT (--env-url http://127.0.0.1:PORT), VCLIB_CHROMIUM (the browser
     add("--k-rollouts", "episodes on the same page, compared with each other", **GROUP)
     add("--pages-per-update", "pages (groups of K episodes) in one update", **COUNT)
     add("--max-steps", "Developer turns in an episode, at most", **COUNT)
+    add("--revision-screenshot", SEES, **SWITCH)
     add("--partner", "adapter of the agent that is not trained", **one_of("latest", "base"))
 
     add.group("model and pages")
@@ -146,6 +149,7 @@ environment variables: TRAIN_MODEL (--model), TRAIN_SERVER_PORT (--env-url), VCL
     add("--loops", "alone: revise without critique", default=LOOPS, **several_of(*LOOPS))
     add("--decodings", "", default=DECODINGS, **several_of(*DECODINGS))
     add("--max-steps", "drafts in an episode", shown=own.format(default.max_steps), **COUNT)
+    add("--revision-screenshot", SEES, shown=own.format("no"), **SWITCH)
     add("--temperature", "", shown=own.format(default.temperature), **ABOVE_ZERO)
     for name in ("developer_tokens", "critic_tokens"):
         flag, shown = "--" + name.replace("_", "-"), own.format(getattr(default, name))

@@ -95,6 +95,7 @@ def evaluation_of(settings: TrainSettings, count: int) -> EvalSettings:
         temperature=settings.temperature,
         developer_tokens=settings.developer_tokens,
         critic_tokens=settings.critic_tokens,
+        revision_screenshot=settings.revision_screenshot,
         loops=LOOPS[:1] if alone else LOOPS,
         episodes_per_batch=settings.pages_per_update * settings.k_rollouts,
         seed=settings.seed,

@@ -45,7 +45,7 @@ def conversations(pictures):
     a, b, c, d = pictures
     return [
         prompts.developer_first(a),
-        prompts.developer_revision(b, "<p>A page</p>\n" * 3, "row 1: the colour is #ffffff"),
+        prompts.developer_revision("<p>A page</p>\n" * 3, "row 1: the colour is #ffffff", b),
         prompts.critic_first(a, c),
         prompts.critic_again(d, b, c, "row 2: it lacks a word"),
     ]

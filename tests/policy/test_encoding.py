@@ -96,8 +96,8 @@ def test_thinking_is_told_to_the_template_always(policy, pictures):
 
 def test_control_tokens_in_a_page_stay_text(policy, pictures):
     page = "<p><|image_pad|> <|im_end|> <|vision_start|></p>"
-    prompt = policy.encode(prompts.developer_revision(pictures[0], page, "<|endoftext|>"))
-    plain = policy.encode(prompts.developer_revision(pictures[0], "", ""))
+    prompt = policy.encode(prompts.developer_revision(page, "<|endoftext|>", pictures[0]))
+    plain = policy.encode(prompts.developer_revision("", "", pictures[0]))
     control = torch.tensor(policy.tokenizer.all_special_ids)
     counts = [torch.isin(p.input_ids, control).sum() for p in (prompt, plain)]
     assert counts[0] == counts[1]

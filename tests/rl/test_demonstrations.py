@@ -7,6 +7,7 @@ import pytest
 from vclib.env.synth import DIFFICULTIES, draw_page
 from vclib.policy.prompts import is_done
 from vclib.rl import demonstrations as demos
+from vclib.rl.examples import _seen, plan_example
 
 
 def cases(count=200):
@@ -48,6 +49,35 @@ def test_each_round_of_a_careful_critic_leaves_fewer_differences():
             page, demos.apply(draft, demos.criticise(page, draft, "careful", rng))
         )
         assert len(after) < len(before) or not before
+
+
+def test_a_partial_critique_names_some_of_the_differences_and_no_others():
+    shares = []
+    for page, draft, rng in cases():
+        lines = demos.differences(page, draft)
+        named = demos.criticise(page, draft, "partial", rng).splitlines()
+        assert named == ["DONE"] or named == [line for line in lines if line in named]
+        shares.append(len(named) < len(lines))
+    assert sum(shares) > 50
+
+
+def test_a_careful_revision_changes_what_is_named_and_nothing_else():
+    for page, _, rng in cases():
+        draft = demos.write(page, "careful", rng)
+        said = demos.criticise(page, draft, "partial", rng)
+        left = demos.differences(page, demos.revise(draft, said, "careful", rng))
+        assert set(left) == set(demos.differences(page, draft)) - set(said.splitlines())
+
+
+def test_a_revision_is_demonstrated_without_a_screenshot_and_does_as_it_is_told():
+    rng, unasked = random.Random(0), 0
+    for _ in range(300):
+        plan = plan_example("revise", rng, eyes=False, own_drafts=[], share=0)
+        assert not _seen(plan)
+        unasked += plan.critique is None
+        if plan.critique is None:
+            assert plan.answer == plan.draft_html
+    assert unasked > 20
 
 
 def test_lines_that_make_no_sense_are_passed_over():

@@ -64,10 +64,27 @@ def test_every_draft_has_its_reward_parts_and_render(groups):
         assert all(turn.reward is None for turn in episode.critic_turns)
 
 
-def test_prompts_show_reference_and_renders(groups):
+def test_prompts_show_reference_and_renders_and_a_revision_nothing(groups):
     _, played = groups
     images = [len(turn.sample.prompt.images) for turn in played[0][0].turns]
-    assert images == [1, 2, 1, 3, 1]
+    assert images == [1, 2, 0, 3, 0]
+
+
+def test_a_revision_sees_the_reference_again_where_that_is_asked_for(groups, env):
+    policy, _ = groups
+    settings = EpisodeSettings(
+        developer=SamplingSettings(10),
+        critic=SamplingSettings(4),
+        max_steps=2,
+        revision_screenshot=True,
+    )
+    [[episode]] = play(policy, env, [EASY], k=1, settings=settings)
+    last = episode.developer_turns[-1].sample.prompt
+    messages = prompts.developer_revision(
+        episode.html_drafts[0], episode.critic_turns[0].text, episode.reference
+    )
+    assert len(last.images) == 1
+    assert torch.equal(last.input_ids, policy.encode(messages).input_ids)
 
 
 def test_first_critique_differs_from_later_ones_in_its_prompt(groups):
@@ -88,9 +105,7 @@ def test_first_critique_differs_from_later_ones_in_its_prompt(groups):
 def test_revision_holds_the_last_draft_and_critique(groups):
     policy, played = groups
     episode = played[0][0]
-    messages = prompts.developer_revision(
-        episode.reference, episode.html_drafts[0], episode.critic_turns[0].text
-    )
+    messages = prompts.developer_revision(episode.html_drafts[0], episode.critic_turns[0].text)
     prompt = episode.developer_turns[1].sample.prompt
     assert torch.equal(prompt.input_ids, policy.encode(messages).input_ids)
 

@@ -25,9 +25,9 @@ def samples(policy, seeded, noise):
     settings = (SamplingSettings(limit) for limit in (3, 12, 7, 5))
     asked = [
         prompts.developer_first(noise(64, 64)),
-        prompts.developer_revision(noise(96, 64), "<p>A page</p>", "row 1: the words are wrong"),
+        prompts.developer_revision("<p>A page</p>", "row 1: the words are wrong", noise(96, 64)),
         prompts.developer_first(noise(64, 128)),
-        prompts.developer_revision(noise(32, 32), "<p>Another page</p>" * 3, None),
+        prompts.developer_revision("<p>Another page</p>" * 3, None),
     ]
     return [
         sample(policy, [policy.encode(messages)], "developer", limit, seeded(1))[0]

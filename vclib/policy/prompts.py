@@ -19,7 +19,7 @@ WRITE = (
     "Answer with the raw HTML only, from the doctype to the closing tag."
 )
 REVISE = (
-    "Your last HTML for this screenshot:\n{html}\nCritique:\n{critique}\n"
+    "Your last HTML:\n{html}\nCritique:\n{critique}\n"
     "Write the whole HTML document again, corrected. Answer with the raw HTML only."
 )
 NO_CRITIQUE = "none"
@@ -43,10 +43,16 @@ def developer_first(reference: Picture) -> Messages:
     return _user([reference], WRITE)
 
 
-def developer_revision(reference: Picture, previous_html: str, critique: str | None) -> Messages:
-    """Ask the Developer for a new draft; without a Critic, `critique` is None."""
+def developer_revision(
+    previous_html: str, critique: str | None, reference: Picture | None = None
+) -> Messages:
+    """Ask the Developer for a new draft; without a Critic, `critique` is None.
+
+    Without `reference` the Developer revises by the critique alone: the Critic is its eyes. With
+    it, the screenshot is shown again.
+    """
     text = REVISE.format(html=previous_html, critique=(critique or NO_CRITIQUE).strip())
-    return _user([reference], text)
+    return _user([] if reference is None else [reference], text)
 
 
 def critic_first(reference: Picture, render: Picture) -> Messages:

@@ -33,6 +33,9 @@ from vclib.env.synth import (
 WRITERS = {"careful": 0.3, "grey": 0.25, "wordless": 0.15, "short": 0.1, "guessing": 0.2}
 REVISERS = {"careful": 0.6, "idle": 0.4}
 CRITICS = {"careful": 0.6, "brief": 0.3, "content": 0.03, "guessing": 0.07}
+REQUESTS = {"careful": 0.4, "partial": 0.3, "guessing": 0.3}
+"""Shares of the critiques that revisions answer: wrong ones too, for a revision does as it is told.
+"""
 CARELESS_DOCTYPE = 0.35
 """Share of careless pages that begin with a doctype; careful ones nearly always do."""
 MOST_LINES = 6
@@ -120,11 +123,13 @@ def criticise(reference: BlockPage, draft: BlockPage, critic: str, rng: random.R
         return critique(lines)
     if critic == "brief":
         return critique(rng.sample(lines, 1) if lines else [])
+    if critic == "partial":
+        return critique([line for line in lines if rng.random() < 0.6])
     if critic == "content":
         return DONE
     if critic == "guessing":
         return critique(differences(edit(reference, rng, 0.3), draft))
-    raise ValueError(f"unknown critic {critic!r}; known: {', '.join(CRITICS)}")
+    raise ValueError(f"unknown critic {critic!r}; known: partial, {', '.join(CRITICS)}")
 
 
 _ROW = re.compile(r"row (\d+)(?: cell (\d+))?: (.*)")

@@ -34,6 +34,7 @@ class EpisodeSettings:
     critic: SamplingSettings
     max_steps: int = 5
     use_critic: bool = True
+    revision_screenshot: bool = False
     developer_adapter: str | None = "developer"
     critic_adapter: str | None = "critic"
 
@@ -60,6 +61,7 @@ def episode_settings(settings: TrainSettings, phase: Phase) -> EpisodeSettings:
         SamplingSettings(settings.critic_tokens, heat, greedy["critic"]),
         max_steps=settings.max_steps,
         use_critic=settings.use_critic,
+        revision_screenshot=settings.revision_screenshot,
         developer_adapter=adapters["developer"],
         critic_adapter=adapters["critic"],
     )
@@ -156,7 +158,8 @@ class _Game:
 
     def developer_turn(self, live: list[_Seat], steps_left: int) -> None:
         how, adapter = self.settings.developer, self.settings.developer_adapter
-        messages = [_developer_prompt(seat.episode) for seat in live]
+        shown = self.settings.revision_screenshot
+        messages = [_developer_prompt(seat.episode, shown) for seat in live]
         with ThreadPoolExecutor(RENDERS_AT_ONCE) as pool:
             early: dict[int, Future] = {}
 
@@ -221,12 +224,14 @@ class _Game:
             self.env.close_session(seat.session_id)
 
 
-def _developer_prompt(episode: Episode) -> prompts.Messages:
+def _developer_prompt(episode: Episode, revision_screenshot: bool) -> prompts.Messages:
     if not episode.turns:
         return prompts.developer_first(episode.reference)
     critiques = episode.critic_turns
     return prompts.developer_revision(
-        episode.reference, episode.html_drafts[-1], critiques[-1].text if critiques else None
+        episode.html_drafts[-1],
+        critiques[-1].text if critiques else None,
+        episode.reference if revision_screenshot else None,
     )
 
 

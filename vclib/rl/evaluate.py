@@ -76,6 +76,7 @@ def episode_settings(arm: Arm, settings: EvalSettings) -> EpisodeSettings:
     return EpisodeSettings(
         max_steps=settings.max_steps,
         use_critic=arm.loop == "critic",
+        revision_screenshot=settings.revision_screenshot,
         developer=SamplingSettings(
             temperature=settings.temperature,
             greedy=greedy,

@@ -76,13 +76,10 @@ def plan_example(
         draft = demos.write(page, demos.choose(demos.WRITERS, rng), rng)
         html = to_html(draft)
     assert draft is not None
-    lines = demos.differences(page, draft)
     if job == "revise":
-        if rng.random() < 0.15:
-            fresh = demos.write(page, demos.choose(demos.WRITERS, rng), rng)
-            again = draft if rng.random() < 0.5 else fresh
-            return Plan(job, page, to_html(again), draft_html=html)
-        text = demos.critique(lines) if lines else demos.criticise(page, draft, "guessing", rng)
+        text = demos.criticise(page, draft, demos.choose(demos.REQUESTS, rng), rng)
+        if text == demos.DONE or rng.random() < 0.1:
+            return Plan(job, page, to_html(draft), draft_html=html)
         revised = demos.revise(draft, text, demos.choose(demos.REVISERS, rng), rng)
         return Plan(job, page, to_html(revised), draft_html=html, critique=text)
     critic = demos.choose(demos.CRITICS, rng)
@@ -116,19 +113,16 @@ def words_at(share: float) -> tuple[str, ...]:
 
 def draw_examples(plans: list[Plan], sheet: Sheet) -> list[Example]:
     """Render the pages of many plans, many to a screenshot, and write out their prompts."""
-    pages = [page for plan in plans for page in (plan.reference, *plan.drafts)]
-    htmls = [to_html(page) for page in pages]
-    shots = np.concatenate(
-        [sheet.draw(htmls[i : i + SHEET_PAGES]) for i in range(0, len(htmls), SHEET_PAGES)]
-    )
-    examples, start = [], 0
+    htmls = [to_html(page) for plan in plans for page in _seen(plan)]
+    sheets = [htmls[i : i + SHEET_PAGES] for i in range(0, len(htmls), SHEET_PAGES)]
+    shots = iter([shot for pages in sheets for shot in sheet.draw(pages)])
+    examples = []
     for plan in plans:
-        pictures = list(shots[start : start + 1 + len(plan.drafts)])
-        start += len(pictures)
+        pictures = [next(shots) for _ in _seen(plan)]
         if plan.job == "write":
             messages = prompts.developer_first(pictures[0])
         elif plan.job == "revise":
-            messages = prompts.developer_revision(pictures[0], plan.draft_html, plan.critique)
+            messages = prompts.developer_revision(plan.draft_html, plan.critique)
         elif len(pictures) == 2:
             messages = prompts.critic_first(pictures[0], pictures[1])
         else:
@@ -136,6 +130,11 @@ def draw_examples(plans: list[Plan], sheet: Sheet) -> list[Example]:
             messages = prompts.critic_again(reference, last, new, plan.critique or "")
         examples.append(Example(plan.job, pictures, messages, plan.answer))
     return examples
+
+
+def _seen(plan: Plan) -> list[BlockPage]:
+    """The pages whose screenshots the prompt shows: a revision goes by the critique alone."""
+    return [] if plan.job == "revise" else [plan.reference, *plan.drafts]
 
 
 def produce(
@@ -218,7 +217,8 @@ def patchify(pictures: list[np.ndarray]) -> torch.Tensor:
 def collate(examples: list[Example], processor: Any) -> dict[str, torch.Tensor]:
     """Left-padded prompts with right-padded answers, and labels over the answers alone."""
     tokenizer = processor.tokenizer
-    height, width = examples[0].pictures[0].shape[:2]
+    pictures = [picture for example in examples for picture in example.pictures]
+    height, width = pictures[0].shape[:2] if pictures else (0, 0)
     image_tokens = processor.image_token * (height * width // 32**2)
     image_prompts = []
     for example in examples:
@@ -240,13 +240,14 @@ def collate(examples: list[Example], processor: Any) -> dict[str, torch.Tensor]:
         input_ids[row, start:end] = torch.tensor(prompt + answer)
         attention_mask[row, start:end] = 1
         labels[row, left:end] = torch.tensor(answer)
-    pictures = [picture for example in examples for picture in example.pictures]
-    grid = torch.tensor([[1, height // 16, width // 16]]).repeat(len(pictures), 1)
-    return {
+    batch = {
         "input_ids": input_ids,
         "attention_mask": attention_mask,
         "mm_token_type_ids": (input_ids == processor.image_token_id).int(),
-        "pixel_values": patchify(pictures),
-        "image_grid_thw": grid,
         "labels": labels,
     }
+    if pictures:
+        batch["pixel_values"] = patchify(pictures)
+        grid = torch.tensor([[1, height // 16, width // 16]])
+        batch["image_grid_thw"] = grid.repeat(len(pictures), 1)
+    return batch

@@ -1,6 +1,6 @@
 """Pre-training of vc-tiny on pages that are drawn as it goes.
 
-Three jobs: write (screenshot → HTML), revise (screenshot, last HTML, critique → HTML) and
+Three jobs: write (screenshot → HTML), revise (last HTML, critique → HTML) and
 criticise (reference, render or two → critique or DONE). The first part of the run trains the eyes
 on careful pages alone; then come all three jobs with uneven demonstrations, and drafts that the
 model itself wrote, so that it learns from its own mistakes too.

@@ -27,6 +27,7 @@ class TrainSettings:
     env_url: str | tuple[str, ...] | None = None  # the server or servers when env is http
     max_steps: int = 5  # Developer turns in an episode, at most
     use_critic: bool = True  # False: the Developer revises without critique
+    revision_screenshot: bool = False  # a revision sees the page again, not the critique alone
 
     # How long, and whom.
     phase: Literal["developer", "critic", "alternate", "combined"] = "alternate"  # who is trained
@@ -183,7 +184,11 @@ LAPTOP = TrainSettings(
     critic_tokens=96,
 )
 GPU = TrainSettings(
-    model="Qwen/Qwen3.5-9B", pages="web", gradient_checkpointing=True, token_budget=32_768
+    model="Qwen/Qwen3.5-9B",
+    pages="web",
+    revision_screenshot=True,
+    gradient_checkpointing=True,
+    token_budget=32_768,
 )
 PROFILES: dict[str, TrainSettings] = {
     "ci": LAPTOP.but(

@@ -30,6 +30,7 @@ class EvalSettings:
     temperature: float = 0.7
     developer_tokens: int = 2048
     critic_tokens: int = 512
+    revision_screenshot: bool = False
     policies: tuple[str, ...] = POLICIES
     loops: tuple[str, ...] = LOOPS
     decodings: tuple[str, ...] = DECODINGS

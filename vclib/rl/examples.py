@@ -182,6 +182,8 @@ def produce(
             # A resumed run leaves out what it has had of the pool that it was stopped in.
             for batch in batches[max(0, first - step) :]:
                 if not _put(out, batch):
+                    # At its end a process waits until its queue is read; nobody is left to read.
+                    out.cancel_join_thread()
                     return
         _put(out, None)
     finally:

@@ -167,10 +167,16 @@ def _followed(
     """The shares of the differences that were mended: of those named, and of those not named."""
     mended: dict[bool, list[bool]] = {True: [], False: []}
     for page, lines, asked, revision in zip(pages, lacking, named, revised, strict=True):
-        left = set(demos.differences(page, revision)) if revision else set(lines)
+        left = demos.differences(page, revision) if revision else lines
         for i, line in enumerate(lines):
-            mended[i in asked].append(line not in left)
+            mended[i in asked].append(not _left(line, left))
     return {"named": float(np.mean(mended[True])), "not_named": float(np.mean(mended[False]))}
+
+
+def _left(line: str, left: list[str]) -> bool:
+    """Whether a difference is still there, by itself or in a row that is wrong as a whole."""
+    row = " ".join(line.partition(":")[0].split()[:2])
+    return line in left or any(other.startswith(f"{row}: ") and "px:" in other for other in left)
 
 
 def _by_difficulty(values: np.ndarray) -> dict[str, float]:

@@ -72,7 +72,7 @@ def test_a_careful_revision_changes_what_is_named_and_nothing_else():
 def test_a_revision_is_demonstrated_without_a_screenshot_and_does_as_it_is_told():
     rng, unasked = random.Random(0), 0
     for _ in range(300):
-        plan = plan_example("revise", rng, eyes=False, own_drafts=[], share=0)
+        plan = plan_example("revise", rng, own_drafts=[], share=0)
         assert not _seen(plan)
         unasked += plan.critique is None
         if plan.critique is None:

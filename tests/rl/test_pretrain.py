@@ -76,7 +76,7 @@ def test_a_batch_is_what_the_processor_makes_of_each_example():
     processor = build_processor(tokenizer)
     sheet = Sheet()
     try:
-        plans = [plan_example(job, rng, eyes=False, own_drafts=[], share=0) for job in JOBS]
+        plans = [plan_example(job, rng, own_drafts=[], share=0) for job in JOBS]
         examples = draw_examples(plans, sheet)
     finally:
         sheet.close()

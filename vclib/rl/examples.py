@@ -27,6 +27,8 @@ from vclib.policy import prompts
 from vclib.rl import demonstrations as demos
 
 JOBS = ("write", "revise", "criticise")
+LESSONS = {"eyes": (1.0, 0.0, 0.0), "hands": (0.0, 1.0, 0.0)}
+"""Shares of the jobs in the lessons that come before all three."""
 POOL = 8
 """Batches drawn together, so that examples of like length can share a batch."""
 SHEET_PAGES = 64
@@ -58,29 +60,37 @@ def plan_example(
     job: str,
     rng: random.Random,
     *,
-    eyes: bool,
+    lesson: str = "all",
     own_drafts: list[tuple[BlockPage, str]],
     share: float,
     words: tuple[str, ...] = WORDS,
 ) -> Plan:
-    """Draw a page, a draft of it and the demonstrated answer for one job."""
+    """Draw a page, a draft of it and the demonstrated answer for one job.
+
+    In the lesson "eyes" a page is written with all its words; in "hands" a draft of an easy page
+    is always revised as it is asked for.
+    """
     if job == "write":
         page = draw(rng, words)
-        writer = "careful" if eyes else demos.choose(demos.WRITERS, rng)
-        return Plan(job, page, to_html(page if eyes else demos.write(page, writer, rng)))
+        writer = demos.choose(demos.WRITERS, rng)
+        return Plan(
+            job, page, to_html(page if lesson == "eyes" else demos.write(page, writer, rng))
+        )
+    easy = lesson == "hands"
     if own_drafts and rng.random() < share:
         page, html = rng.choice(own_drafts)
         draft = parse_html(html)
     else:
-        page = draw(rng)
+        page = draw(rng, difficulties=("easy",) if easy else DIFFICULTIES)
         draft = demos.write(page, demos.choose(demos.WRITERS, rng), rng)
         html = to_html(draft)
-    assert draft is not None
+    assert draft is not None  # own drafts are those that could be read
     if job == "revise":
         text = demos.criticise(page, draft, demos.choose(demos.REQUESTS, rng), rng)
         if text == demos.DONE or rng.random() < 0.1:
             return Plan(job, page, to_html(draft), draft_html=html)
-        revised = demos.revise(draft, text, demos.choose(demos.REVISERS, rng), rng)
+        reviser = "careful" if easy else demos.choose(demos.REVISERS, rng)
+        revised = demos.revise(draft, text, reviser, rng)
         return Plan(job, page, to_html(revised), draft_html=html, critique=text)
     critic = demos.choose(demos.CRITICS, rng)
     if rng.random() < 0.3:
@@ -94,10 +104,14 @@ def plan_example(
     return Plan(job, page, demos.criticise(page, draft, critic, rng), drafts=[draft])
 
 
-def draw(rng: random.Random, words: tuple[str, ...] = WORDS) -> BlockPage:
-    """Draw a page of the train split, of any difficulty."""
+def draw(
+    rng: random.Random,
+    words: tuple[str, ...] = WORDS,
+    difficulties: tuple[str, ...] = DIFFICULTIES,
+) -> BlockPage:
+    """Draw a page of the train split, of one of these difficulties."""
     while True:
-        page = random_page(rng.choice(DIFFICULTIES), rng, words)
+        page = random_page(rng.choice(difficulties), rng, words)
         if split_of(page) == "train":
             return page
 
@@ -142,6 +156,7 @@ def produce(
     steps: int,
     *,
     eyes_until: int,
+    hands_until: int,
     batch_size: int,
     seed: int,
     job_shares: tuple[float, ...],
@@ -160,21 +175,20 @@ def produce(
             rng = random.Random(f"pretrain/{seed}/{step}")
             while not drafts_in.empty():
                 own_drafts = drafts_in.get()
-            eyes = step < eyes_until
-            words = words_at(step / eyes_until) if eyes else WORDS
-            plans = []
-            for _ in range(POOL * batch_size):
-                job = "write" if eyes else rng.choices(JOBS, job_shares)[0]
-                plans.append(
-                    plan_example(
-                        job,
-                        rng,
-                        eyes=eyes,
-                        own_drafts=own_drafts,
-                        share=own_draft_share,
-                        words=words,
-                    )
+            lesson = "eyes" if step < eyes_until else "hands" if step < hands_until else "all"
+            words = words_at(step / eyes_until) if lesson == "eyes" else WORDS
+            shares = LESSONS.get(lesson, job_shares)
+            plans = [
+                plan_example(
+                    rng.choices(JOBS, shares)[0],
+                    rng,
+                    lesson=lesson,
+                    own_drafts=own_drafts,
+                    share=own_draft_share,
+                    words=words,
                 )
+                for _ in range(POOL * batch_size)
+            ]
             plans.sort(key=lambda plan: (plan.job, len(plan.drafts), len(plan.answer)))
             examples = draw_examples(plans, sheet)
             batches = [examples[i : i + batch_size] for i in range(0, len(examples), batch_size)]

@@ -2,8 +2,9 @@
 
 Three jobs: write (screenshot → HTML), revise (last HTML, critique → HTML) and
 criticise (reference, render or two → critique or DONE). The first part of the run trains the eyes
-on careful pages alone; then come all three jobs with uneven demonstrations, and drafts that the
-model itself wrote, so that it learns from its own mistakes too.
+on careful pages alone, the second the hands: revisions, which see no screenshot, so that a word
+can only be looked up in the critique. Then come all three jobs with uneven demonstrations, and
+drafts that the model itself wrote, so that it learns from its own mistakes too.
 """
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ class PretrainSettings:
     """What makes a checkpoint; with the code, it makes it again."""
 
     output: str
-    steps: int = 2500
+    steps: int = 3500
     batch_size: int = 16
-    eyes: float = 0.4  # share of the steps on careful pages alone
-    job_shares: tuple[float, ...] = (0.2, 0.3, 0.5)
+    eyes: float = 0.3  # share of the steps on careful pages alone
+    hands: float = 0.1  # and of the next on revisions alone
+    job_shares: tuple[float, ...] = (0.25, 0.2, 0.55)  # write, revise, criticise, from then on
     own_draft_share: float = 0.4  # of drafts, once the model has written some
     own_drafts_every: int = 250  # steps
     learning_rate: float = 1.5e-3
@@ -180,8 +182,10 @@ def pretrain(
 
     context = multiprocessing.get_context("spawn")
     batches, drafts = context.Queue(maxsize=32), context.Queue()
+    all_jobs_from = int((settings.eyes + settings.hands) * settings.steps)
     wanted = {
         "eyes_until": int(settings.eyes * settings.steps),
+        "hands_until": all_jobs_from,
         "batch_size": settings.batch_size,
         "seed": settings.seed,
         "job_shares": settings.job_shares,
@@ -203,8 +207,8 @@ def pretrain(
                 log.flush()
                 step += 1
                 yield record
-                past_eyes = settings.eyes * settings.steps <= step < settings.steps
-                if past_eyes and (step % settings.own_drafts_every == 0 or step == first + 1):
+                all_jobs = all_jobs_from <= step < settings.steps
+                if all_jobs and (step % settings.own_drafts_every == 0 or step == first + 1):
                     drafts.put(own_drafts(model, processor, step))
                 if step % settings.checkpoint_every == 0 or step == settings.steps:
                     _save(folder, state_file, model, optimizers, step)

@@ -4,7 +4,8 @@ import base64
 
 import pytest
 
-from vclib.notebook.explorers import CreditExplorer, credit_of, credit_tables
+from vclib.errors import VclibError
+from vclib.notebook.explorers import REACH, CreditExplorer, credit_of, credit_tables
 from vclib.rl.returns import VARIANTS, compute_step_returns, grpo_advantages
 
 REWARDS = [[0.2, 0.5, 0.9], [0.6], [0.4, 0.3]]
@@ -74,3 +75,40 @@ def test_the_tables_hold_a_number_for_every_draft_and_nothing_where_there_is_non
     figure = credit_tables(credit_of(REWARDS, 0.2, "flat"), marked=(0, 1))
     for axes in figure.axes:
         assert len(axes.texts) == sum(map(len, REWARDS))
+
+
+def test_advantages_are_bars_as_long_as_they_are_to_the_side_of_their_sign():
+    credit = credit_of(REWARDS, 0.2, "flat")
+    bars = [bar for drawn in credit_tables(credit).axes[2].containers for bar in drawn]
+    advantages = [value for row in credit["advantage"] for value in row]
+    longest = max(map(abs, advantages))
+    assert longest > 1
+    assert [bar.get_width() for bar in bars] == [
+        pytest.approx(value * REACH / longest) for value in advantages
+    ]
+    columns = [column for row in REWARDS for column in range(len(row))]
+    assert [bar.get_x() for bar in bars] == columns
+
+
+def test_small_advantages_are_not_drawn_as_long_as_large_ones():
+    (bar,) = credit_tables({"advantage": [[0.25]]}).axes[0].containers[0]
+    assert bar.get_width() == 0.25 * REACH
+
+
+def test_a_group_in_which_nothing_differs_has_bars_of_no_length():
+    figure = credit_tables(credit_of([[0.5], [0.5]], 0.2, "flat"))
+    assert [bar.get_width() for drawn in figure.axes[2].containers for bar in drawn] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "said"),
+    [
+        ([], "no episode"),
+        ([[0.5], []], "Episode 2 has the rewards"),
+        ([[float("nan")]], "Episode 1 has the rewards"),
+        ([[0.2, 1.5]], "between 0 and 1"),
+    ],
+)
+def test_rewards_that_cannot_be_compared_are_an_error_that_names_them(rewards, said):
+    with pytest.raises(VclibError, match=said):
+        CreditExplorer(rewards)

@@ -11,6 +11,9 @@ from vclib.rl.figures import Row
 
 RECENT = 8
 """Updates whose mean is the present state of a run."""
+NOT_LOGGED = "Not logged."
+Reading = Callable[[Sequence[Row]], str]
+"""From lines of diagnostics.jsonl to a sentence."""
 
 
 def values(rows: Sequence[Row], name: str, key: str | None = None) -> np.ndarray:
@@ -44,11 +47,8 @@ def diagnose(rows: Sequence[Row]) -> dict[str, str]:
     return {name: read(now if name in OF_PHASE else rows) for name, read in READINGS.items()}
 
 
-def reward(rows: Sequence[Row]) -> str:
+def reward(column: np.ndarray) -> str:
     """Whether the reward rises, by the means of the first and of the last updates."""
-    column = _known(values(rows, "mean_terminal_reward"))
-    if len(column) < 4:
-        return _too_few(column)
     size = min(RECENT, len(column) // 2)
     first, last = column[:size].mean(), column[-size:].mean()
     noise = np.hypot(column[:size].std(), column[-size:].std()) / np.sqrt(size)
@@ -62,22 +62,16 @@ def reward(rows: Sequence[Row]) -> str:
     return f"No clear change, {change}: wait, or see the spread and the silent groups."
 
 
-def spread(rows: Sequence[Row]) -> str:
+def spread(column: np.ndarray) -> str:
     """Whether the episodes of a group differ enough to be compared."""
-    column = _known(values(rows, "group_std"))
-    if not len(column):
-        return _too_few(column)
     now = _now(column)
     if now < 0.01:
         return f"{now:.3f}: the episodes of a group are alike: raise the temperature or K."
     return f"{now:.3f} lately: the episodes of a group differ, so there is something to compare."
 
 
-def silent(rows: Sequence[Row]) -> str:
+def silent(column: np.ndarray) -> str:
     """How many groups teach nothing."""
-    column = _known(values(rows, "silent_share"))
-    if not len(column):
-        return _too_few(column)
     now = _now(column)
     if now >= 0.5:
         return f"{now:.0%} of the groups have no spread: raise the temperature or K."
@@ -86,11 +80,8 @@ def silent(rows: Sequence[Row]) -> str:
     return f"{now:.0%} of the groups teach nothing: that is few."
 
 
-def gradient(rows: Sequence[Row]) -> str:
+def gradient(column: np.ndarray) -> str:
     """Whether the gradient is clipped, climbs, or is gone."""
-    column = _known(values(rows, "grad_norm"))
-    if not len(column):
-        return _too_few(column)
     now, clipped = _now(column), float((column[-RECENT:] > 1).mean())
     if now == 0:
         return "0: nothing is learnt; see the silent groups."
@@ -102,11 +93,8 @@ def gradient(rows: Sequence[Row]) -> str:
     return f"{now:.2g} lately, below the clip at 1: steady."
 
 
-def entropy(rows: Sequence[Row]) -> str:
+def entropy(column: np.ndarray) -> str:
     """Whether sampling still varies."""
-    column = _known(values(rows, "entropy"))
-    if not len(column):
-        return _too_few(column)
     now, start = _now(column), float(column[:RECENT].mean())
     if len(column) >= 4 and now < 0.1 * start:
         return f"{now:.2g} nats, a tenth of the start: choices are gone; raise the temperature."
@@ -115,64 +103,59 @@ def entropy(rows: Sequence[Row]) -> str:
     return f"{now:.2g} nats a token: the next token is still open."
 
 
-def lengths(rows: Sequence[Row]) -> str:
-    """Whether turns grow or shrink."""
-    found = keys(rows, "lengths")
-    if not found:
-        return "Not logged."
+def lengths(columns: Mapping[str, np.ndarray]) -> str:
+    """Whether turns grow or shrink, by agent."""
     said = []
-    for agent in found:
-        column = _known(values(rows, "lengths", agent))
-        if len(column):
-            now, start = _now(column), float(column[:RECENT].mean())
-            trend = " and growing" if now > 1.5 * start else ""
-            trend = " and shrinking" if now < 0.67 * start else trend
-            said.append(f"{agent} {now:.0f} tokens{trend}")
-    return f"{'; '.join(said)}." if said else _too_few(np.zeros(0))
+    for agent, column in columns.items():
+        now, start = _now(column), float(column[:RECENT].mean())
+        trend = " and growing" if now > 1.5 * start else ""
+        trend = " and shrinking" if now < 0.67 * start else trend
+        said.append(f"{agent} {now:.0f} tokens{trend}")
+    return f"{'; '.join(said)}."
 
 
-def truncated(rows: Sequence[Row]) -> str:
-    """How many turns the length limit cuts off."""
-    found = {
-        agent: _now(column)
-        for agent in keys(rows, "truncated_share")
-        if len(column := _known(values(rows, "truncated_share", agent)))
-    }
-    if not found:
-        return "Not logged."
-    agent = max(found, key=found.__getitem__)
-    if found[agent] >= 0.1:
-        return f"{found[agent]:.0%} of the {agent}'s turns are cut off: raise its token limit."
-    if found[agent] == 0:
+def truncated(columns: Mapping[str, np.ndarray]) -> str:
+    """How many turns the length limit cuts off, by agent."""
+    now = {agent: _now(column) for agent, column in columns.items()}
+    agent = max(now, key=now.__getitem__)
+    if now[agent] >= 0.1:
+        return f"{now[agent]:.0%} of the {agent}'s turns are cut off: raise its token limit."
+    if now[agent] == 0:
         return "No turn is cut off: the limits suffice."
-    return f"At most {found[agent]:.1%} of an agent's turns are cut off: the limits suffice."
+    return f"At most {now[agent]:.1%} of an agent's turns are cut off: the limits suffice."
 
 
-def seconds(rows: Sequence[Row]) -> str:
-    """Where the time goes."""
-    means = {
-        stage: _now(column)
-        for stage in keys(rows, "seconds")
-        if len(column := _known(values(rows, "seconds", stage)))
-    }
-    total = sum(means.values())
+def seconds(columns: Mapping[str, np.ndarray]) -> str:
+    """Where the time goes, by stage."""
+    now = {stage: _now(column) for stage, column in columns.items()}
+    total = sum(now.values())
     if not total:
-        return "Not logged."
-    stage = max(means, key=means.__getitem__)
-    return f"{total:.1f} s an update; most of it, {means[stage] / total:.0%}, is {stage}."
+        return NOT_LOGGED
+    stage = max(now, key=now.__getitem__)
+    return f"{total:.1f} s an update; most of it, {now[stage] / total:.0%}, is {stage}."
 
 
-OF_PHASE = ("reward", "spread", "silent", "gradient", "entropy")
-READINGS: dict[str, Callable[[Sequence[Row]], str]] = {
-    "reward": reward,
-    "spread": spread,
-    "silent": silent,
-    "gradient": gradient,
-    "entropy": entropy,
-    "lengths": lengths,
-    "truncated": truncated,
-    "seconds": seconds,
-}
+def _of(name: str, read: Callable[[np.ndarray], str], least: int = 1) -> Reading:
+    """The reading of a column, where at least so many of its values are known."""
+
+    def reading(rows: Sequence[Row]) -> str:
+        column = _known(values(rows, name))
+        if len(column) >= least:
+            return read(column)
+        return "Too few updates to say." if len(column) else NOT_LOGGED
+
+    return reading
+
+
+def _of_keys(name: str, read: Callable[[Mapping[str, np.ndarray]], str]) -> Reading:
+    """The reading of a column of mappings, where a value of any key is known."""
+
+    def reading(rows: Sequence[Row]) -> str:
+        columns = {key: _known(values(rows, name, key)) for key in keys(rows, name)}
+        known = {key: column for key, column in columns.items() if len(column)}
+        return read(known) if known else NOT_LOGGED
+
+    return reading
 
 
 def _known(column: np.ndarray) -> np.ndarray:
@@ -183,5 +166,14 @@ def _now(column: np.ndarray) -> float:
     return float(column[-RECENT:].mean())
 
 
-def _too_few(column: np.ndarray) -> str:
-    return "Too few updates to say." if len(column) else "Not logged."
+OF_PHASE = ("reward", "spread", "silent", "gradient", "entropy")
+READINGS: dict[str, Reading] = {
+    "reward": _of("mean_terminal_reward", reward, least=4),
+    "spread": _of("group_std", spread),
+    "silent": _of("silent_share", silent),
+    "gradient": _of("grad_norm", gradient),
+    "entropy": _of("entropy", entropy),
+    "lengths": _of_keys("lengths", lengths),
+    "truncated": _of_keys("truncated_share", truncated),
+    "seconds": _of_keys("seconds", seconds),
+}

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from vclib.errors import VclibError
 from vclib.notebook.base import Explorer, card
 from vclib.rl import figures
 from vclib.rl.returns import VARIANTS, compute_step_returns, grpo_advantages
@@ -18,8 +19,10 @@ from vclib.rl.turns import Episode
 
 Table = list[list[float]]
 COLUMN = 0.62
-ROW = 0.3
+ROW = 0.36
 """Inches of one number in a table of credit."""
+REACH = 0.44
+"""Columns that the longest bar of a panel takes, to either side."""
 
 
 def credit_of(rewards: Table, lambda_shaped: float, variant: str) -> dict[str, Table]:
@@ -37,7 +40,8 @@ def credit_tables(
 ) -> Figure:
     """Panels side by side, a row an episode and a column a draft; `marked` is (row, column).
 
-    Rewards and returns share a scale of 0 to 1, advantages are shown around 0.
+    Rewards and returns are shades of one colour from 0 to 1. What is named an advantage is a bar,
+    to the right of its column's zero if positive; the longest of a panel stands for 1 or more.
     """
     rows = max(len(table) for table in tables.values())
     columns = max(len(row) for table in tables.values() for row in table)
@@ -48,7 +52,8 @@ def credit_tables(
         figure.set_layout_engine("constrained")
         panels = figure.subplots(1, len(tables), sharey=True, squeeze=False)[0]
         for axes, (name, table) in zip(panels, tables.items(), strict=True):
-            _draw_table(axes, table, columns, signed="advantage" in name)
+            draw = _draw_bars if "advantage" in name else _draw_table
+            draw(axes, table, columns)
             axes.set(title=name, xlabel="draft")
             if marked:
                 corner = (marked[1] - 0.5, marked[0] - 0.5)
@@ -57,20 +62,44 @@ def credit_tables(
     return figure
 
 
-def _draw_table(axes: Axes, table: Table, columns: int, *, signed: bool) -> None:
+def _draw_table(axes: Axes, table: Table, columns: int) -> None:
+    filled = _filled(table, columns)
+    # Pale enough that dark ink is read on every cell.
+    axes.imshow(filled, cmap=figures.SEQUENTIAL, vmin=0, vmax=1, aspect="auto", alpha=0.45)
+    for (row, column), value in np.ndenumerate(filled):
+        if not np.isnan(value):
+            axes.text(column, row, f"{value:.2f}", ha="center", va="center", size=8)
+    _grid(axes, *filled.shape)
+
+
+def _draw_bars(axes: Axes, table: Table, columns: int) -> None:
+    filled = _filled(table, columns)
+    scale = REACH / max(1.0, float(np.nanmax(np.abs(filled), initial=0)))
+    ground = {"fc": "white", "ec": "none", "pad": 0.5}  # over the line of zeros
+    over: dict[str, Any] = {"ha": "center", "va": "center", "size": 8, "bbox": ground}
+    for column in range(columns):
+        axes.axvline(column, color=figures.GRID, lw=1, zorder=0)
+    for (row, column), value in np.ndenumerate(filled):
+        if not np.isnan(value):
+            colour = figures.PALETTE["developer" if value >= 0 else "critic"]
+            axes.barh(row + 0.22, value * scale, 0.34, left=column, color=colour)
+            axes.text(column, row - 0.18, f"{value:+.2f}", **over)
+    axes.grid(visible=False)
+    axes.set(xlim=(-0.5, columns - 0.5), ylim=(len(table) - 0.5, -0.5))
+    _grid(axes, *filled.shape)
+
+
+def _filled(table: Table, columns: int) -> np.ndarray:
+    """The numbers as [episode, draft], NaN where there is no draft."""
     filled = np.full((len(table), columns), np.nan)
     for row, values in enumerate(table):
         filled[row, : len(values)] = values
-    limit = max(1.0, float(np.nanmax(np.abs(filled)))) if signed else 1.0
-    colours, low = (figures.DIVERGING, -limit) if signed else (figures.SEQUENTIAL, 0.0)
-    # Pale enough that dark ink is read on every cell.
-    axes.imshow(filled, cmap=colours, vmin=low, vmax=limit, aspect="auto", alpha=0.45)
-    for (row, column), value in np.ndenumerate(filled):
-        if not np.isnan(value):
-            text = f"{value:+.2f}" if signed else f"{value:.2f}"
-            axes.text(column, row, text, ha="center", va="center", size=8)
+    return filled
+
+
+def _grid(axes: Axes, rows: int, columns: int) -> None:
     axes.set_xticks(range(columns), [str(draft + 1) for draft in range(columns)])
-    axes.set_yticks(range(len(table)), [str(episode + 1) for episode in range(len(table))])
+    axes.set_yticks(range(rows), [str(episode + 1) for episode in range(rows)])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
 
@@ -95,19 +124,34 @@ def change_words(before: dict[str, Table], after: dict[str, Table]) -> str:
     return " ".join(said)
 
 
+def _checked(rewards: Sequence[Sequence[float] | Episode]) -> Table:
+    rows = [row.rewards if isinstance(row, Episode) else row for row in rewards]
+    table = [[float(value) for value in row] for row in rows]
+    if not table:
+        raise VclibError("There is no episode to explore: give the rewards of one at least.")
+    for number, row in enumerate(table, 1):
+        if not row or not all(0 <= value <= 1 for value in row):
+            raise VclibError(
+                f"Episode {number} has the rewards {row}: expected those of one draft or more, "
+                "each between 0 and 1."
+            )
+    return table
+
+
 class CreditExplorer(Explorer):
     """A group of episodes whose rewards, K, λ and rule can be changed: what is each turn credited?
 
     `rewards` holds a list per episode, the reward of each draft in [0, 1], or the episode itself;
     the lengths may differ. Pick an episode and a draft, and move its reward. K takes the first
     episodes of the group alone. Below stands what has changed since the beginning.
+
+    Raises `VclibError` where an episode has no draft, or a reward is not between 0 and 1.
     """
 
     title = "credit explorer"
 
     def __init__(self, rewards: Sequence[Sequence[float] | Episode], lambda_shaped: float = 0.2):
-        rows = [row.rewards if isinstance(row, Episode) else row for row in rewards]
-        self.rewards: Table = [list(map(float, row)) for row in rows]
+        self.rewards = _checked(rewards)
         wide = {"style": {"description_width": "70px"}}
         self.lambda_shaped = ipywidgets.FloatSlider(
             lambda_shaped, min=0, max=2, step=0.05, description="λ", **wide

@@ -22,6 +22,7 @@ from vclib.paths import ROOT
 ARTEFACTS = ROOT / "outputs" / "browser"
 """Where screenshots are kept."""
 NUMBERED = re.compile(r"\[\d+\]")
+RAISED = '[data-mime-type="application/vnd.jupyter.error"]'
 STARTS = 400
 """Seconds in which a server or a notebook must be there, on a busy machine too."""
 
@@ -46,11 +47,20 @@ class Lab:
             self.page.locator(f'.lm-Menu-item[data-command="{command}"]').first.click()
 
     def run_all(self, seconds: float) -> None:
-        """Run all cells and wait until the last of them has ended."""
-        self.menu("Run", "runmenu:run-all")
+        """Run all cells of a notebook without outputs, until the last has ended or one raised."""
         last = self.page.locator(".jp-CodeCell .jp-InputPrompt").last
-        expect(last).to_have_text(NUMBERED, timeout=seconds * 1000)
+        expect(last).not_to_have_text(NUMBERED)  # else it would not be seen to end
+        self.menu("Run", "runmenu:run-all")
+        ended = last.filter(has_text=NUMBERED).or_(self.page.locator(RAISED))
+        expect(ended.first).to_be_attached(timeout=seconds * 1000)
         self.wait_idle(seconds)
+
+    def end_kernels(self) -> None:
+        """End the kernel of every notebook that was opened, and give its memory back."""
+        kernels = f"{self.url}/api/kernels"
+        token = {"token": self.token}
+        for kernel in self.page.request.get(kernels, params=token).json():
+            self.page.request.delete(f"{kernels}/{kernel['id']}", params=token)
 
     def wait_idle(self, seconds: float) -> None:
         """Until the kernel's sign in the toolbar says that it is idle."""
@@ -65,9 +75,7 @@ class Lab:
 
     def errors(self) -> list[str]:
         """What cells have raised, as it stands in their outputs."""
-        return self.page.locator(
-            '[data-mime-type="application/vnd.jupyter.error"]'
-        ).all_inner_texts()
+        return self.page.locator(RAISED).all_inner_texts()
 
     def shot(self, name: str) -> Path:
         """Keep a picture of what is on the screen."""
@@ -128,6 +136,7 @@ def lab(tmp_path_factory):
                 executable_path=find_chromium(), chromium_sandbox=False
             )
             page = browser.new_page(viewport={"width": 1400, "height": 1100})
+            page.set_default_timeout(STARTS * 1000)
             yield Lab(page, url, token, folder)
             browser.close()
     finally:

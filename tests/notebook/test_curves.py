@@ -7,10 +7,10 @@ import pytest
 
 from vclib.errors import VclibError
 from vclib.notebook.curves import RewardExplorer
-from vclib.notebook.curves_figure import band_of, curve_of, curves_figure
+from vclib.notebook.curves_figure import band_of, curve_of, curves_figure, smooth
 from vclib.notebook.dashboard_figure import thin
 from vclib.notebook.runs import read_run
-from vclib.rl import kept
+from vclib.rl import figures, kept
 
 ROWS = [
     {"iter": i, "easy": 0.5 + i / 100, "medium": None, "hard": 0.2, "mean": 0.4 + i / 100}
@@ -105,15 +105,51 @@ def test_an_update_that_is_picked_opens_the_nearest_kept_episode(whole, update):
     folder = whole()
     explorer = RewardExplorer({"a": folder})
     explorer.opener.click()
-    assert "a keeps no episodes" in explorer.below.children[0].children[0].value
+    assert "a keeps no episodes" in explorer.below.children[0].value
+    assert explorer.back.disabled and explorer.forward.disabled
     for index in (1, 8, 16):
         kept.keep_of(update(index, total=20), folder)
     explorer.reload.click()
     explorer.update.value = 10
-    explorer.opener.click()
-    (replayer,) = explorer.below.children[0].children
+    (replayer,) = explorer.below.children
     assert list(replayer.episodes) == ["a, update 8"]
+    assert explorer.opener.description == "open an episode of update 10"
     assert "update 10" in drawn(curves_figure(explorer.chosen, picked=10))
+    explorer.forward.click()
+    assert (explorer.update.value, list(replayer.episodes)) == (16, ["a, update 16"])
+    explorer.forward.click()
+    assert explorer.update.value == 16
+    explorer.back.click()
+    assert (explorer.update.value, list(replayer.episodes)) == (8, ["a, update 8"])
+    assert explorer.below.children == (replayer,)
+
+
+def test_a_shorter_run_pulls_the_choice_of_update_back_and_opens_nothing(whole):
+    explorer = RewardExplorer({"a": whole(), "b": ROWS[:5]})
+    explorer.update.value = 18
+    explorer.below.children = ()
+    explorer.run.value = ("b",)
+    assert (explorer.update.value, explorer.update.max) == (5, 5)
+    assert explorer.below.children == ()
+
+
+def test_the_axis_of_updates_is_as_long_as_the_slider_below_it(whole):
+    explorer = RewardExplorer({"a": whole(), "b": ROWS[:5]})
+    for chosen in (("a",), ("b",), ("a", "b")):
+        explorer.run.value = chosen
+        limits = curves_figure(explorer.chosen).axes[0].get_xlim()
+        assert limits == (explorer.update.min, explorer.update.max)
+
+
+@pytest.mark.parametrize("names", [("a",), ("a", "b"), ("",)])
+@pytest.mark.parametrize("axis", ["update", "minutes"])
+def test_another_smoothing_is_the_picture_that_is_drawn_anew(names, axis, whole):
+    runs = {name: read_run(whole(f"run {name}", 0.1 * i)) for i, name in enumerate(names)}
+    figure = curves_figure(runs, axis=axis, window=9)
+    for window in (1, 20):
+        smooth(figure, runs, axis=axis, window=window)
+        anew = curves_figure(runs, axis=axis, window=window)
+        assert figures.png(figure) == figures.png(anew)
 
 
 def test_a_live_run_grows_when_it_is_read_again(whole):

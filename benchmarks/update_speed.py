@@ -2,10 +2,13 @@
 
     python benchmarks/update_speed.py [--k 8] [--rounds 5] [--skip-memory | --skip-speed]
 
-Episodes are played first, in a real browser, by the Developer alone. Then their gradient is taken
+Episodes are played first, in a real browser. For the speed they are those of an update: an easy, a
+medium and a hard page, two drafts with a critique between; for the rest the Developer plays alone.
+Then the gradient of the Developer's turns is taken
 
-- by the library: micro-batches of like length within a token budget, logits of generated positions
-  only, each picture through the vision tower once, one micro-batch's graph alive at a time;
+- by the library: micro-batches of like length within a token budget, equal prompts run once, logits
+  of generated positions only, each picture through the vision tower once, one micro-batch's graph
+  alive at a time;
 - in one graph, as is often written: the model's own forward with its pictures and logits at every
   position, rollout by rollout or all rollouts in one padded batch, and one backward at the end.
 
@@ -55,6 +58,8 @@ def main() -> None:
     )
     with WebPageEnv("blocks") as env:
         groups = _play(policy, env, rules, options.k, PAGES)
+        usual = episode_settings(settings.but(phase="developer"), "developer")
+        update = _play(policy, env, usual, options.k, 3)
         wide = []
         if not options.skip_memory:
             wide = _play(policy, env, replace(rules, max_steps=2), MOST_K, 1)
@@ -65,7 +70,7 @@ def main() -> None:
         return
     torch.set_num_threads(options.threads)
     print(f"{options.threads} threads, micro-batches of {options.token_budget} tokens")
-    speed(Work(policy, settings, _samples(groups, options.k, 1, 2)), options.rounds)
+    speed(Work(policy, settings, _samples(update, options.k, 3, usual.max_steps)), options.rounds)
     exponent(policy, settings, groups, options.k, options.rounds)
 
 
@@ -142,13 +147,17 @@ def _plain_logprobs(
         input_ids[i, :end], attention_mask[i, :end] = row, 1
         types[i, :start] = item.prompt.mm_token_type_ids
         sampled[i, start:end] = True
+    images = [image for s in samples for image in s.prompt.images]
+    pictures = {}
+    if images:
+        pictures["pixel_values"] = torch.cat([image.pixel_values for image in images])
+        pictures["image_grid_thw"] = torch.stack([image.grid_thw for image in images])
     output = policy.base(
         input_ids=input_ids,
         attention_mask=attention_mask,
         mm_token_type_ids=types,
-        pixel_values=torch.cat([s.prompt.pixel_values for s in samples]),
-        image_grid_thw=torch.cat([s.prompt.image_grid_thw for s in samples]),
         use_cache=False,
+        **pictures,
     )
     suppressed = policy.suppressed
     scores = log_softmax(output.logits[:, :-1], temperature, suppressed)
@@ -169,7 +178,11 @@ def speed(work: Work, rounds: int) -> None:
         largest = max(grad.abs().max().item() for grad in expected)
         print(f"{name:30} gradient differs by {error:.1e}, of at most {largest:.1e}")
     seconds = take_turns({name: lambda w=way: w(work) for name, way in WAYS.items()}, rounds)
-    print(f"{len(work.samples)} turns, {work.tokens} tokens with their prompts")
+    different = len({sample.prompt.key for sample in work.samples})
+    print(
+        f"{len(work.samples)} turns with {different} different prompts, {work.tokens} tokens with "
+        "their prompts"
+    )
     for name, spent in seconds.items():
         print(f"{name:30} {rounds * work.tokens / sum(spent):7.0f} tokens/s")
     for name in list(WAYS)[1:]:
@@ -235,12 +248,12 @@ def _play(
 
 
 def _samples(groups: list[list[Episode]], k: int, pages: int, turns: int) -> list[Sample]:
-    """The last `turns` turns of the first k episodes on the first pages."""
+    """The Developer's last `turns` turns in the first k episodes on the first pages."""
     return [
         turn.sample
         for group in groups[:pages]
         for episode in group[:k]
-        for turn in episode.turns[-turns:]
+        for turn in episode.developer_turns[-turns:]
     ]
 
 

@@ -184,6 +184,44 @@ def test_saving_memory_changes_no_gradient(policy, drawn, agent, options):
     assert all(torch.allclose(x, y, atol=1e-9) for x, y in zip(saved, expected, strict=True))
 
 
+@pytest.fixture
+def groups(drawn):
+    """Four prompts of different lengths, three rows each, mixed, of 1 to 12 tokens."""
+    lengths = (12, 3, 7, 2, 1, 5, 9, 12, 4, 1, 6, 2)
+    return [
+        replace(drawn[i % 4], completion_ids=drawn[0].completion_ids[:n])
+        for i, n in enumerate(lengths)
+    ]
+
+
+@pytest.mark.parametrize("longest", [1, 2, 12])
+def test_running_equal_prompts_once_changes_no_gradient(policy, groups, longest):
+    policy.model.double()
+    groups = [replace(s, completion_ids=s.completion_ids[:longest]) for s in groups]
+    expected = gradients(policy, groups, "developer", share_prompts=False)
+    assert all(grad.abs().max() > 0 for grad in expected)
+    shared = gradients(policy, groups, "developer")
+    for x, y in zip(shared, expected, strict=True):
+        # Linear attention computes in fp32 always.
+        assert (x - y).norm() < 1e-4 * y.norm()
+
+
+def test_equal_prompts_are_run_once(policy, groups):
+    tokens = []
+    norm = policy.base.model.language_model.layers[0].input_layernorm
+    hook = norm.register_forward_hook(
+        lambda _, inputs, __: tokens.append(inputs[0][..., 0].numel())
+    )
+    prompts = [len(s.prompt) for s in groups[:4]]
+    shared, mask = score(policy, groups)
+    once, tokens[:] = sum(tokens), []
+    apart, _ = score(policy, groups, share_prompts=False)
+    hook.remove()
+    assert once == 4 * max(prompts) + 12 * 11
+    assert sum(tokens) == 12 * (max(prompts) + 11)
+    assert torch.allclose(shared[mask], apart[mask], atol=1e-5)
+
+
 def test_checkpointing_computes_the_layers_again(policy, drawn):
     runs = []
     norm = policy.base.model.language_model.layers[0].input_layernorm

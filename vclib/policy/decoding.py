@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 
 from vclib.policy.encoding import Prompt, by_length
 from vclib.policy.model import Policy
@@ -84,7 +84,8 @@ def _prefill_batch(policy: Policy, prompts: list[Prompt], room: int) -> Decoding
         position_ids[:, row, left:] = prompt.position_ids
     mask = mask.to(policy.device)
     cache = DynamicCache(config=policy.base.config.text_config)
-    cache.layers = [RoomyLayer(room) if type(x) is DynamicLayer else x for x in cache.layers]
+    own = {DynamicLayer: lambda: RoomyLayer(room), LinearAttentionLayer: ReplacedState}
+    cache.layers = [own[type(x)]() if type(x) in own else x for x in cache.layers]
     output = policy.base.model.language_model(
         inputs_embeds=policy.embed(input_ids.to(policy.device), prompts),
         position_ids=position_ids.to(policy.device),
@@ -164,3 +165,18 @@ class RoomyLayer(DynamicLayer):
         )
         room[:, :, : filled.shape[-2]] = filled
         return room
+
+
+class ReplacedState(LinearAttentionLayer):
+    """Linear attention's states; a new one takes the place of the old.
+
+    The stock layer writes over the old one, which a backward pass still needs.
+    """
+
+    def update_recurrent_state(
+        self, recurrent_states: Tensor, state_idx: int = 0, **kwargs: Any
+    ) -> Tensor:
+        """Keep this state, [rows, heads, head_dim, head_dim], in place of the last."""
+        self.recurrent_states[state_idx] = recurrent_states
+        self.is_recurrent_states_initialized[state_idx] = True
+        return recurrent_states

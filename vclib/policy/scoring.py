@@ -7,8 +7,10 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
+from vclib.policy.decoding import prefill
 from vclib.policy.encoding import by_length
 from vclib.policy.model import Policy
 from vclib.policy.sampling import Sample, log_softmax
@@ -22,20 +24,23 @@ def sequence_logprobs(
     temperature: float,
     with_entropy: bool = False,
     checkpointing: bool = False,
+    share_prompts: bool = True,
     chunk: int = 1024,
 ) -> tuple[Tensor, ...]:
     """log pi of every sampled id under its own prompt, with that prompt's images.
 
     Returns logprobs [batch, T] (0 where masked) and mask [batch, T] (True up to the first EOS),
     and with `with_entropy` also the policy's entropy [batch, T] in nats, without gradient.
-    Dropout is off. `checkpointing` computes activations twice to keep few; logits are made for
-    generated positions only, `chunk` at a time, and made again in the backward pass.
+    Dropout is off. `checkpointing` computes activations twice to keep few; without it, and with
+    `share_prompts`, equal prompts are run once where at least half of them are repeated. Logits
+    are made for generated positions only, `chunk` at a time, and made again in the backward pass.
     """
     policy.model.eval()
     lengths = [_scored_length(sample, policy.eos_ids) for sample in samples]
     targets = torch.cat([s.completion_ids[:n] for s, n in zip(samples, lengths, strict=True)])
+    share = share_prompts and not checkpointing and 2 * _different(samples) <= len(samples)
     with policy.acting(agent), _recomputing(policy, agent, checkpointing):
-        hidden = _hidden_before(policy, samples, lengths)
+        hidden = (_hidden_after_prompts if share else _hidden_before)(policy, samples, lengths)
         score = _Scorer(policy, temperature, with_entropy)
         chunks = zip(hidden.split(chunk), targets.to(policy.device).split(chunk), strict=True)
         pieces = [checkpoint(score, *pair, use_reentrant=False) for pair in chunks]
@@ -81,6 +86,31 @@ def _hidden_before(policy: Policy, samples: Sequence[Sample], lengths: list[int]
         use_cache=False,
     )
     return output.last_hidden_state[predicts.to(policy.device)]
+
+
+def _different(samples: Sequence[Sample]) -> int:
+    return len({sample.prompt.key for sample in samples})
+
+
+def _hidden_after_prompts(policy: Policy, samples: Sequence[Sample], lengths: list[int]) -> Tensor:
+    """What `_hidden_before` gives: each prompt is run once, and its rows go on from its state."""
+    state = prefill(policy, [s.prompt for s in samples], room=0)
+    # One token alone would be taken for a step of decoding, which writes over states.
+    width = max(max(lengths) - 1, 2)
+    input_ids = torch.full((len(samples), width), policy.pad_id)
+    for row, (item, n) in enumerate(zip(samples, lengths, strict=True)):
+        input_ids[row, : n - 1] = item.completion_ids[: n - 1]
+    positions = state.position[:, None] + torch.arange(width, device=policy.device)
+    output = policy.base.model.language_model(
+        inputs_embeds=policy.base.get_input_embeddings()(input_ids.to(policy.device)),
+        position_ids=positions.expand(3, -1, -1),
+        attention_mask=pad(state.mask, (0, width), value=1),
+        cache=state.cache,
+        use_cache=True,
+    )
+    hidden = torch.cat([state.hidden[:, None], output.last_hidden_state], dim=1)
+    predicts = torch.arange(width + 1)[None] < torch.tensor(lengths)[:, None]
+    return hidden[predicts.to(policy.device)]
 
 
 class _Scorer:

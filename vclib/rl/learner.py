@@ -42,8 +42,8 @@ class Learner:
 
     With several processes each brings its own turns; the counts that the loss is a mean over and
     the gradients are summed over processes, so that all take the step that one process with all
-    the turns would take. With `in_step` all run as many micro-batches, as processes that share the
-    model's weights must (`vclib.policy.sharding`).
+    the turns would take. With `in_step` all run the layers equally often, as processes that share
+    the model's weights must (`vclib.policy.sharding`).
     """
 
     def __init__(
@@ -116,6 +116,7 @@ class Learner:
                 tokens=int(all_tokens),
                 old_logprobs=old_logprobs,
                 scale=self.scale,
+                share_prompts=not self.in_step,
                 meter=meter,
             )
             for _ in range(missing):

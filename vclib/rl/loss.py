@@ -89,6 +89,7 @@ def backward(
     tokens: int,
     old_logprobs: dict[int, Tensor] | None = None,
     scale: float = 1.0,
+    share_prompts: bool = True,
     meter: Meter | None = None,
 ) -> BackwardReport:
     """Add the gradient of the loss over `samples`, times `scale`, to the adapter of `agent`.
@@ -108,7 +109,11 @@ def backward(
             if settings.kl_beta:
                 with torch.no_grad():
                     base_logprobs, _ = sequence_logprobs(
-                        policy, batch, None, temperature=settings.temperature
+                        policy,
+                        batch,
+                        None,
+                        temperature=settings.temperature,
+                        share_prompts=share_prompts,
                     )
             logprobs, mask, entropy = sequence_logprobs(
                 policy,
@@ -117,6 +122,7 @@ def backward(
                 temperature=settings.temperature,
                 with_entropy=True,
                 checkpointing=settings.gradient_checkpointing,
+                share_prompts=share_prompts,
             )
         if old_logprobs is None:
             for i, row, kept in zip(indices, logprobs.detach(), mask, strict=True):

@@ -9,7 +9,7 @@ from vclib.errors import VclibError
 from vclib.notebook.curves import RewardExplorer
 from vclib.notebook.curves_figure import band_of, curve_of, curves_figure, smooth
 from vclib.notebook.dashboard_figure import thin
-from vclib.notebook.runs import read_run
+from vclib.notebook.runs import Run, read_run
 from vclib.rl import figures, kept
 
 ROWS = [
@@ -213,3 +213,12 @@ def test_a_long_curve_is_thinned_to_means_of_neighbours_that_keep_its_mean():
     few, means = thin(x, y, 400)
     assert len(few) == 400 and np.isclose(means.mean(), y.mean(), atol=1e-3)
     assert np.allclose(means[:3], [y[:25].mean(), y[25:50].mean(), y[50:75].mean()])
+
+
+@pytest.mark.parametrize("count", [1, 3, 7, 12])
+def test_the_names_of_many_runs_stand_within_the_picture(count):
+    runs = {f"a run with the seed {n}": Run(ROWS, PHASES) for n in range(count)}
+    figure = curves_figure(runs, picked=3)
+    figure.canvas.draw()
+    legend = figure.axes[0].get_legend().get_window_extent()
+    assert figure.bbox.y1 >= legend.y1 and legend.x0 >= 0 and legend.x1 <= figure.bbox.x1

@@ -134,7 +134,7 @@ class RewardExplorer(Explorer):
             self._figure = curves_figure(
                 self.chosen, self.difficulty.value, **view, band=self.band.value, picked=picked
             )
-        self.image.value = figures.png(self._figure)
+        self.image.value = figures.png(self._figure, dpi=int(WIDTH / figures.WIDE[0]))
         self.opener.description = f"open an episode of update {self.update.value}"
         self.said.value = "".join(
             card(f"<b>{escape(name)}</b> Not there: {escape('; '.join(run.notes))}.")

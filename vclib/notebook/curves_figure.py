@@ -62,7 +62,7 @@ def curves_figure(
     with figures.styled():
         figure = Figure(figsize=figures.WIDE)
         # Fixed margins: to work them out anew would take longer than the rest of the drawing.
-        axes = figure.add_axes((EDGES[0], 0.145, EDGES[1] - EDGES[0], 0.745))
+        axes = figure.add_axes((EDGES[0], 0.145, EDGES[1] - EDGES[0], 0.82))
         if not curves:
             _nothing(axes, column, axis)
         elif band and len(curves) > 1:
@@ -79,8 +79,7 @@ def curves_figure(
             axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=axis != "minutes"))
             axes.yaxis.set_major_locator(MaxNLocator(nbins=6))  # ticks are slow to draw
         axes.set(xlabel=LABELS[axis], ylabel=f"reward of the last draft, {_words(column)}")
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, fontsize=8)
+        _legend(axes)
     return figure
 
 
@@ -156,6 +155,18 @@ def _on_axis(run: Run, axis: str) -> list[figures.Phase]:
     # Between two updates lies what the second of them took.
     ends = [(name, at.get(first - 1, 0.0), at.get(last)) for name, first, last in run.phases]
     return [(name, low + 0.5, high - 0.5) for name, low, high in ends if high is not None]
+
+
+def _legend(axes: Axes) -> None:
+    """Above the axes, in as many rows as it takes, for which the axes make room."""
+    labels = axes.get_legend_handles_labels()[1]
+    if not labels:
+        return
+    columns = 5 if sum(map(len, labels[:5])) < 90 else 3
+    rows = -(-len(labels) // columns)
+    box = axes.get_position()
+    axes.set_position((box.x0, box.y0, box.width, max(0.3, 0.965 - box.y0 - 0.062 * rows)))
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, fontsize=8)
 
 
 def _mark(axes: Axes, run: Run, axis: str, picked: int | None) -> None:

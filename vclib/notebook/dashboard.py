@@ -106,7 +106,7 @@ class Dashboard:
     def train(
         self, trainer: Trainer, on_update: Callable[[Update], None] = lambda update: None
     ) -> Dashboard:
-        """Run the trainer on a thread of its own, keep its episodes, and close it at the end.
+        """Run the trainer on a thread of its own, and close it at the end.
 
         `on_update` is called on that thread after each update. The button, and `trainer.stop()`,
         end the run after the update in hand, saved.
@@ -115,10 +115,8 @@ class Dashboard:
 
         def work() -> None:
             torch.set_num_threads(threads)  # a new thread has the machine's number
-            folder, tokenizer = trainer.settings.run_folder, trainer.policy.tokenizer
             with trainer:
                 for update in trainer.run():
-                    kept.keep_of(update, folder, tokenizer)
                     self._take_update(update)
                     on_update(update)
                     self._say(f"Update {update.index} of {update.total} is done.")

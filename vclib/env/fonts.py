@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from html import escape
 from pathlib import Path
 
@@ -9,7 +11,11 @@ from vclib.paths import FONTS
 
 
 def fonts_conf(folder: Path) -> Path:
-    """Writes a fontconfig file with the project's fonts alone: every machine draws the same."""
+    """Writes a fontconfig file with the project's fonts alone: every machine draws the same.
+
+    It is replaced whole: a browser that starts meanwhile and read a part of it would draw its pages
+    with other fonts, and nothing would tell.
+    """
     families = {
         "Liberation Sans": ("sans-serif", "system-ui", "ui-sans-serif", "Arial", "Helvetica"),
         "Liberation Serif": ("serif", "ui-serif", "Times", "Times New Roman"),
@@ -22,14 +28,16 @@ def fonts_conf(folder: Path) -> Path:
         for name in names
     )
     path = folder / "fonts.conf"
-    path.write_text(
-        '<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontconfig>'
-        f"<dir>{escape(str(FONTS))}</dir><cachedir>{escape(str(folder))}/cache</cachedir>{aliases}"
-        '<match target="font"><edit name="antialias"><bool>true</bool></edit>'
-        '<edit name="hinting"><bool>false</bool></edit>'
-        '<edit name="rgba"><const>none</const></edit></match>'
-        # What nobody names, as system-ui in a headless browser, is sans-serif too.
-        '<match target="pattern"><edit name="family" mode="append_last">'
-        "<string>Liberation Sans</string></edit></match></fontconfig>"
-    )
+    with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as written:
+        written.write(
+            '<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontconfig>'
+            f"<dir>{escape(str(FONTS))}</dir><cachedir>{escape(str(folder))}/cache</cachedir>{aliases}"
+            '<match target="font"><edit name="antialias"><bool>true</bool></edit>'
+            '<edit name="hinting"><bool>false</bool></edit>'
+            '<edit name="rgba"><const>none</const></edit></match>'
+            # What nobody names, as system-ui in a headless browser, is sans-serif too.
+            '<match target="pattern"><edit name="family" mode="append_last">'
+            "<string>Liberation Sans</string></edit></match></fontconfig>"
+        )
+    os.replace(written.name, path)
     return path

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from vclib.errors import VclibError
-from vclib.rl import checkpoint
+from vclib.rl import checkpoint, kept
 from vclib.rl.runlog import REWARD_LOG, TRAIN_LOG
 from vclib.rl.trainer import Trainer
 
@@ -68,7 +68,7 @@ def run_whole(settings, env):
 
 
 def written(settings):
-    """What must be equal: both logs byte by byte, and every tensor of the last checkpoint."""
+    """What must be equal: logs and kept episodes byte by byte, tensors of the last checkpoint."""
     newest = checkpoint.find(settings.run_folder)
     adapters = {path.relative_to(newest): load_file(path) for path in newest.rglob("*.safetensors")}
     optimizers = torch.load(newest / "optimizers.pt", weights_only=True)
@@ -76,13 +76,14 @@ def written(settings):
     for agent, state in optimizers.items():
         for number, values in state["state"].items():
             tensors |= {(agent, number, name): value for name, value in values.items()}
-    logs = [(settings.run_folder / name).read_bytes() for name in (REWARD_LOG, TRAIN_LOG)]
-    return newest.name, logs, tensors
+    files = [settings.run_folder / name for name in (REWARD_LOG, TRAIN_LOG)]
+    files += kept.stored(settings.run_folder).values()
+    return newest.name, [(file.name, file.read_bytes()) for file in files], tensors
 
 
 def assert_same_run(settings, other):
-    (name, logs, tensors), (other_name, other_logs, others) = map(written, (settings, other))
-    assert (name, logs) == (other_name, other_logs)
+    (name, files, tensors), (other_name, other_files, others) = map(written, (settings, other))
+    assert (name, files) == (other_name, other_files) and len(files) > 2
     assert tensors.keys() == others.keys() and len(tensors) > 100
     for key, tensor in tensors.items():
         assert torch.equal(tensor, others[key]), key
@@ -150,3 +151,13 @@ def test_a_run_on_a_disk_that_fills_up_goes_on_when_there_is_room(settings, env,
     run_whole(here.but(resume_from=str(here.run_folder)), env)
     run_whole(settings, env)
     assert_same_run(here, settings)
+
+
+def test_a_disk_too_full_for_an_episode_does_not_end_training(settings, env, small_disk):
+    settings.run_folder.mkdir(parents=True)
+    (settings.run_folder / kept.FOLDER).symlink_to(small_disk)
+    ballast = fill(small_disk, leaving=0)
+    with pytest.warns(UserWarning, match="update 1 was not kept: .*No space"):
+        run_whole(settings, env)
+    assert checkpoint.find(settings.run_folder).name == "update-000002"
+    assert list(small_disk.iterdir()) == [ballast]

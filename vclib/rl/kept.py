@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,8 @@ from vclib.rl.turns import Episode, Turn
 from vclib.rl.update import Update
 
 FOLDER = "episodes"
-MOST = 200
-"""Files of episodes in a run's folder; a longer run keeps one every few updates."""
+MOST = 100
+"""Files of episodes in a run's folder, or one more; a longer run keeps one every few updates."""
 
 
 @dataclass(frozen=True)
@@ -112,15 +113,20 @@ def keep_of(update: Update, run_folder: Path, tokenizer: Any = None) -> Path | N
     """Keep the first episode of an update in the run's folder, if its turn has come.
 
     The first, so that nothing is picked. A run of more than `MOST` updates keeps one every few.
-    Files of later updates, from before the run was resumed or begun again, are removed.
+    Files of later updates, from before the run was resumed or begun again, are removed. A disk
+    that is full is warned of: nothing that is learnt depends on these files.
     """
     if update.index != 1 and update.index % -(-update.total // MOST):
         return None
-    for later, path in stored(run_folder).items():
-        if later > update.index:
-            path.unlink()
     kept = keep(update.episodes[0][0], tokenizer, update.index)
-    return save(kept, path_of(run_folder, update.index))
+    try:
+        for later, path in stored(run_folder).items():
+            if later > update.index:
+                path.unlink()
+        return save(kept, path_of(run_folder, update.index))
+    except OSError as error:
+        warnings.warn(f"An episode of update {update.index} was not kept: {error}.", stacklevel=2)
+        return None
 
 
 def path_of(run_folder: Path, update: int) -> Path:
@@ -163,16 +169,29 @@ def load(path: Path) -> KeptEpisode:
 
 
 def _read_turn(row: Mapping[str, Any]) -> KeptTurn:
+    parts = row.get("rewards")
+    tokens, scores = row.get("tokens") or (), [_number(n) for n in row.get("logprobs") or ()]
+    whole = len(tokens) == len(scores) and None not in scores
     return KeptTurn(
         str(row["agent"]),
         str(row.get("text") or ""),
-        row.get("reward"),
-        row.get("rewards"),
+        _number(row.get("reward")),
+        {name: _part(name, value) for name, value in parts.items()} if parts else None,
         _pixels(row.get("render")),
-        row.get("advantage"),
-        tuple(row.get("tokens") or ()),
-        tuple(row.get("logprobs") or ()),
+        _number(row.get("advantage")),
+        tuple(map(str, tokens)) if whole else (),
+        tuple(min(score or 0.0, 0.0) for score in scores) if whole else (),
     )
+
+
+def _part(name: str, value: Any) -> Any:
+    return _number(value) if name != "reason" or value is None else str(value)
+
+
+def _number(value: Any) -> float | None:
+    """A finite number, or None."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if number and math.isfinite(value) else None
 
 
 def _text(pixels: np.ndarray | None) -> str | None:

@@ -22,6 +22,7 @@ from vclib.policy.model import LoraSettings, Policy
 from vclib.rl import checkpoint
 from vclib.rl.episodes import episode_settings, play, reset
 from vclib.rl.interrupts import interrupts_deferred
+from vclib.rl.kept import keep_of
 from vclib.rl.learner import Learner
 from vclib.rl.profiles import TrainSettings, trained_agents
 from vclib.rl.run_folder import claim
@@ -261,6 +262,7 @@ class Trainer:
         if self.settings.trackers:
             flat = {k: v for k, v in update.diagnostics.items() if isinstance(v, int | float)}
             self.accelerator.log(flat, step=update.index)
+        keep_of(update, self.settings.run_folder, self.policy.tokenizer)
 
     def _load_policy(self) -> Policy:
         settings = self.settings

@@ -155,6 +155,24 @@ def test_checkpoints_past_the_one_gone_back_to_are_dropped(tmp_path, learner, se
     assert names(tmp_path) == ["update-000001"]
 
 
+def test_a_copy_with_a_name_of_its_own_is_neither_dropped_nor_taken(tmp_path, learner, settings):
+    first = save(tmp_path, learner, settings, 1)
+    shutil.copytree(first, tmp_path / "update-000001-good")
+    last = 2 * checkpoint.KEEP
+    for update in range(2, last + 1):
+        save(tmp_path, learner, settings, update)
+    shutil.copytree(first.with_name(f"update-{last:06d}"), tmp_path / "update-999999-copy")
+    checkpoint.drop_after(tmp_path, last - 1)
+    assert {"update-000001-good", "update-999999-copy"} <= set(names(tmp_path))
+    assert checkpoint.find(tmp_path).name == f"update-{last - 1:06d}"
+
+
+def test_an_empty_name_to_resume_from_does_not_begin_afresh(settings, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(VclibError, match="No whole checkpoint"):
+        checkpoint.look_up(settings.but(resume_from=""))
+
+
 def test_settings_that_matter_must_be_the_same(settings):
     state = json.loads(json.dumps(state_of(settings, 1)))
     changed = settings.but(k_rollouts=5, lambda_shaped=0.9)

@@ -96,14 +96,19 @@ def save(
 
 def drop_after(folder: Path, update: int) -> None:
     """Remove the checkpoints past `update`, which would pass for the newest of a run set back."""
-    for path in folder.glob("update-*"):
+    for path in _numbered(folder):
         if path.name > f"update-{update:06d}":
             shutil.rmtree(path)
 
 
+def _numbered(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, oldest first; a copy with a name of its own is its owner's."""
+    return sorted(path for path in folder.glob("update-*") if path.name[7:].isdigit())
+
+
 def newest(folder: Path) -> Path | None:
     """The newest whole checkpoint in a folder of checkpoints, or None."""
-    candidates = sorted(folder.glob("update-*"), reverse=True)
+    candidates = reversed(_numbered(folder))
     return next((path for path in candidates if damage(path) is None), None)
 
 
@@ -153,7 +158,7 @@ def read_state(path: Path) -> dict[str, Any]:
 
 def look_up(settings: TrainSettings) -> tuple[dict[str, Any] | None, Path | None]:
     """State and path of the checkpoint that the settings resume from, if they do."""
-    if not settings.resume_from:
+    if settings.resume_from is None:
         return None, None
     path = find(Path(settings.resume_from))
     state = read_state(path)
@@ -258,7 +263,7 @@ def _flush_entry(path: Path) -> None:
 def _drop_old(folder: Path) -> None:
     for replaced in folder.glob(".update-*.old"):
         shutil.rmtree(replaced, ignore_errors=True)
-    for path in sorted(folder.glob("update-*"))[:-KEEP]:
+    for path in _numbered(folder)[:-KEEP]:
         try:
             if read_state(path)["phase_end"]:
                 continue

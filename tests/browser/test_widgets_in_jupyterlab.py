@@ -16,7 +16,8 @@ pytestmark = pytest.mark.timeout(1200)
 
 CELLS = [
     """
-import tempfile
+import shutil, tempfile
+from pathlib import Path
 from vclib.console import quieten
 from vclib.env.pages import load_pages
 from vclib.notebook.widgets import *
@@ -27,13 +28,15 @@ from vclib.rl.results_file import load
 from vclib.rl.trainer import Trainer
 quieten(str(TINY))
 runs = DATA / "runs" / "laptop"
-""",
-    "RewardExplorer({'laptop': runs})",
-    "CreditExplorer([[0.3, 0.5, 0.9], [0.9, 0.9]])",
-    """
 pair = kept.evaluated(load(runs / "eval"))["blocks/heldout/hard/0"]
-EpisodeReplayer(pair, interval_ms=300)
+run = shutil.copytree(runs, Path(tempfile.mkdtemp()) / "run")
+last = len((run / "train.jsonl").read_text().splitlines())
+for update, episode in zip((1, last), pair.values()):
+    kept.save(episode, kept.path_of(run, update))
 """,
+    "RewardExplorer({'laptop': run})",
+    "CreditExplorer([[0.3, 0.5, 0.9], [0.9, 0.9]])",
+    "EpisodeReplayer(pair, interval_ms=300)",
     "RewardInspector(load_pages('blocks').at('heldout', 'easy', 0).html)",
     """
 settings = PROFILES["ci"].but(
@@ -54,7 +57,7 @@ def open_lab(lab):
     )
     nbformat.write(notebook, lab.folder / "widgets.ipynb")
     lab.open("widgets.ipynb")
-    for words in ("import tempfile", "RewardExplorer(", "CreditExplorer(", "EpisodeReplayer("):
+    for words in ("import shutil", "RewardExplorer(", "CreditExplorer(", "EpisodeReplayer("):
         run(lab, words)
     return lab
 
@@ -86,6 +89,21 @@ def test_the_axis_is_chosen_by_a_click(open_lab):
     before = picture(place)
     place.get_by_role("button", name="minutes").click()
     changes(place, before)
+
+
+def test_a_click_below_the_curve_opens_an_episode_of_that_update(open_lab):
+    place = output(open_lab, "RewardExplorer(")
+    track = place.locator(".noUi-target").nth(1)
+    track.scroll_into_view_if_needed()
+    size = track.bounding_box()
+    track.click(position={"x": 0.9 * size["width"], "y": size["height"] / 2})
+    opened = place.locator(".widget-html-content", has_text="The Developer writes")
+    expect(opened).to_contain_text(re.compile(r"laptop, update ([2-9]|\d\d)"), timeout=SLOW)
+    marked = picture(place)
+    open_lab.shot("reward-explorer-episode")
+    place.get_by_title("the kept episode before").click()
+    expect(opened).to_contain_text("laptop, update 1", timeout=SLOW)
+    changes(place, marked)
 
 
 def test_a_reward_that_is_moved_changes_the_credit(open_lab):

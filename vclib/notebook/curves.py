@@ -14,7 +14,7 @@ from vclib.errors import VclibError
 from vclib.notebook.base import LABELS, Explorer, card
 from vclib.notebook.curves_figure import EDGES, curves_figure, smooth
 from vclib.notebook.replayer import EpisodeReplayer
-from vclib.notebook.runs import AXES, Run, read_run
+from vclib.notebook.runs import AXES, Run, checked, read_run
 from vclib.rl import figures, kept
 
 DIFFICULTIES = ("mean", "easy", "medium", "hard")
@@ -99,7 +99,7 @@ class RewardExplorer(Explorer):
             if isinstance(source, Path | str):
                 self.runs[name] = read_run(Path(source))
             else:
-                self.runs[name] = Run(source, self.phases.get(name, ()))
+                self.runs[name] = Run(checked(source), self.phases.get(name, ()))
         longest = max(len(run.rows) for run in self.runs.values())
         self.smoothing.max = max(2, longest)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -17,6 +18,8 @@ from vclib.rl.runlog import CONFIG, DIAGNOSTICS, REWARD_LOG, TRAIN_LOG
 
 AXES = ("update", "episodes", "minutes")
 """What the horizontal axis may count: updates, episodes played, minutes spent in the stages."""
+MOST_UPDATES = 10**9
+"""A larger number is a damaged one."""
 
 
 @dataclass
@@ -50,15 +53,13 @@ class Run:
 def read_run(folder: Path) -> Run:
     """Read a run's folder, live or finished; never raises for what is missing or damaged there."""
     notes: list[str] = []
-    rows = [
-        _checked(row) for row in read_lines(folder / TRAIN_LOG, notes) if _is_number(row, "iter")
-    ]
+    rows = checked(read_lines(folder / TRAIN_LOG, notes))
     if not rows:
         notes.append(f"{TRAIN_LOG} has no update yet")
     for name in ("mean", "easy", "medium", "hard"):
         if rows and not any(name in row for row in rows):
             notes.append(f"{TRAIN_LOG} has no column {name}")
-    diagnostics = [r for r in read_lines(folder / DIAGNOSTICS, notes) if _is_number(r, "iter")]
+    diagnostics = [row for row in read_lines(folder / DIAGNOSTICS, notes) if _is_update(row)]
     return Run(
         rows,
         _phases(folder / REWARD_LOG, diagnostics, notes),
@@ -103,18 +104,27 @@ def seconds_of(row: Row) -> float:
     stages = row.get("seconds")
     if not isinstance(stages, Mapping):
         return 0.0
-    return float(sum(v for v in stages.values() if isinstance(v, int | float)))
+    return float(sum(seconds for seconds in stages.values() if _is_number(seconds)))
 
 
-def _checked(row: Row) -> Row:
-    """A row whose rewards are numbers or None."""
+def checked(rows: Iterable[Row]) -> list[Row]:
+    """The rows of train.jsonl that name their update, their rewards numbers or None."""
     names = ("easy", "medium", "hard", "mean")
-    return {k: None if k in names and not _is_number(row, k) else v for k, v in row.items()}
+    return [
+        {k: None if k in names and not _is_number(v) else v for k, v in row.items()}
+        for row in rows
+        if _is_update(row)
+    ]
 
 
-def _is_number(row: Row, name: str) -> bool:
-    value = row.get(name)
-    return isinstance(value, int | float) and bool(np.isfinite(value))
+def _is_update(row: Row) -> bool:
+    return _is_number(row.get("iter")) and abs(row["iter"]) < MOST_UPDATES
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max  # of a whole number without end too; never of NaN
 
 
 def _phases(path: Path, diagnostics: Sequence[Row], notes: list[str]) -> list[Phase]:
@@ -135,7 +145,10 @@ def _phases(path: Path, diagnostics: Sequence[Row], notes: list[str]) -> list[Ph
 def _episodes_per_update(path: Path, notes: list[str]) -> int | None:
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))["settings"]
-        return int(settings["k_rollouts"]) * int(settings["pages_per_update"])
-    except (OSError, ValueError, KeyError, TypeError):
+        count = int(settings["k_rollouts"]) * int(settings["pages_per_update"])
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        count = 0
+    if not 0 < count < MOST_UPDATES:
         notes.append(f"{path.name} is missing or does not say how many episodes an update has")
         return None
+    return count

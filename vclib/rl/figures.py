@@ -72,8 +72,11 @@ _DRAWING = threading.RLock()
 
 @contextmanager
 def styled(**more: Any) -> Iterator[None]:
-    """The project's style, for one thread at a time: matplotlib's settings are the process's."""
-    with _DRAWING, rc_context(STYLE | more):
+    """The project's style, for one thread at a time: matplotlib's settings are the process's.
+
+    A dollar is a dollar: a critique, a page's id or a run's name is no formula.
+    """
+    with _DRAWING, rc_context(STYLE | {"text.parse_math": False} | more):
         yield
 
 
@@ -297,4 +300,5 @@ def _error_line(axes: Axes, x: np.ndarray, spans: Sequence[Span], label: str, li
 def _color(label: str, order: int = 0) -> str:
     """The palette's colour of the label's first word, else one by its place in the figure."""
     others = list(dict.fromkeys(c for name, c in PALETTE.items() if name != "base"))
-    return PALETTE.get(label.split()[0].rstrip(","), others[order % len(others)])
+    first = (label.split() or [""])[0].rstrip(",")
+    return PALETTE.get(first, others[order % len(others)])

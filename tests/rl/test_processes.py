@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from vclib.rl import checkpoint
+from vclib.rl import checkpoint, kept
 from vclib.rl.runlog import DIAGNOSTICS, TRAIN_LOG, read_jsonl
 from vclib.rl.trainer import Trainer
 
@@ -103,7 +103,12 @@ def test_processes_that_share_the_weights_make_the_updates_of_one(base_settings,
 
 
 def assert_same_updates(one, two):
-    """Logs, diagnostics and the last adapters agree to 1e-5."""
+    """Logs, diagnostics and the last adapters agree to 1e-5; the same episodes were kept."""
+    episodes = [[kept.load(f) for f in kept.stored(s.run_folder).values()] for s in (one, two)]
+    assert len(episodes[0]) == one.total_updates
+    for expected, found in zip(*episodes, strict=True):
+        assert (found.page_id, found.update) == (expected.page_id, expected.update)
+        assert [turn.text for turn in found.turns] == [turn.text for turn in expected.turns]
     logs = [read_jsonl(s.run_folder / TRAIN_LOG) for s in (one, two)]
     diagnostics = [read_jsonl(s.run_folder / DIAGNOSTICS) for s in (one, two)]
     for expected, found in zip(*logs, strict=True):

@@ -98,7 +98,9 @@ def report(race: Race, options: argparse.Namespace) -> None:
             f"{name:13} {median(spent):6.3f} s a step (median), "
             f"{mean(lengths[name]):5.1f} tokens a completion"
         )
-    stages = {name: median(row[name] for row in race.stages[1:]) for name in race.stages[0]}
+    # A silent group is not scored, so its step lacks that stage.
+    names = dict.fromkeys(name for row in race.stages for name in row)
+    stages = {name: median(row.get(name, 0.0) for row in race.stages[1:]) for name in names}
     print("this trainer, by stage:", ", ".join(f"{n} {s:.3f} s" for n, s in stages.items()))
     print(f"Ratio of steps/s: {ratio(seconds['TRL'], seconds['this trainer'])}", end="")
     print(f"; the line is {LINE:g}x")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -29,13 +30,27 @@ def wanted(requirement: str) -> bool:
     return needed.name not in KEEP and not needed.specifier.contains(installed)
 
 
+def requirements() -> list[str]:
+    """What the notebooks need: the library's own packages, and those of its server."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return [*project["dependencies"], *project["optional-dependencies"]["server"]]
+
+
+def constraints() -> list[str]:
+    """What is left alone, pinned to what is there, so that no other package replaces it."""
+    here = {found.name.lower(): found.version for found in metadata.distributions()}
+    return [f"{name}=={here[name]}" for name in sorted(KEEP & here.keys())]
+
+
 def main() -> int:
     """Install what is missing, then get a browser; pip's or the browser's exit status."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    missing = [requirement for requirement in project["dependencies"] if wanted(requirement)]
+    missing = [requirement for requirement in requirements() if wanted(requirement)]
     if missing:
-        install = [sys.executable, "-m", "pip", "install", "--quiet", *missing]
-        subprocess.run(install, check=True)
+        with tempfile.TemporaryDirectory() as folder:
+            pins = Path(folder, "constraints.txt")
+            pins.write_text("\n".join(constraints()) + "\n")
+            install = [sys.executable, "-m", "pip", "install", "--quiet", "-c", str(pins)]
+            subprocess.run([*install, *missing], check=True)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     browser = [sys.executable, str(ROOT / "tools" / "get_browser.py")]
     return subprocess.run(browser, env=environment).returncode

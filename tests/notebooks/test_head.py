@@ -1,15 +1,20 @@
 """The first cells of a notebook: address, version and time from one place; what Colab gets."""
 
+import ast
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
+from importlib import metadata
 
 import nbformat
 import pytest
 from notebook_head import ROW, TIME, badge, read_times, setup, spoken, write_head, write_map
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import vclib
 from vclib.env.browser import find_chromium
@@ -127,6 +132,52 @@ def test_colabs_own_torch_is_left_alone():
     other = torch.replace("==", "==1")  # a version that no machine has
     assert not tool.wanted(torch) and not tool.wanted(other)
     assert tool.wanted("peft==0.0.1") and not tool.wanted("peft")
+
+
+def test_no_package_replaces_what_colab_brings():
+    import colab as tool
+
+    pins = dict(pin.split("==") for pin in tool.constraints())
+    assert set(pins) == tool.KEEP
+    assert pins["torch"] == metadata.version("torch")
+
+
+# Packages that Colab's own Python has, as every Jupyter does.
+JUPYTER = {"ipykernel", "ipython", "ipywidgets", "psutil"}
+
+
+def imported(source):
+    """The top names of the packages that some code imports."""
+    nodes = list(ast.walk(ast.parse(source)))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    return {name.partition(".")[0] for name in names}
+
+
+def with_what_they_need(names):
+    """Installed packages, and all that they require in turn."""
+    reached, left = set(), list(names)
+    while left:
+        name = canonicalize_name(left.pop())
+        if name not in reached:
+            reached.add(name)
+            with suppress(metadata.PackageNotFoundError):
+                needs = [Requirement(one) for one in metadata.requires(name) or []]
+                left += [one.name for one in needs if not one.marker or one.marker.evaluate()]
+    return reached
+
+
+def test_colab_gets_every_package_that_a_notebook_imports():
+    import colab as tool
+
+    there = with_what_they_need(JUPYTER | {Requirement(one).name for one in tool.requirements()})
+    cells = [c for path in NOTEBOOKS for c in nbformat.read(path, as_version=4).cells]
+    sources = [c.source for c in cells if c.cell_type == "code"]
+    sources += [path.read_text() for path in (ROOT / "vclib").rglob("*.py")]
+    ours = {"vclib", *(path.stem for path in (ROOT / "benchmarks").glob("*.py"))}
+    owners = metadata.packages_distributions()
+    for module in set().union(*map(imported, sources)) - sys.stdlib_module_names - ours:
+        assert {canonicalize_name(name) for name in owners.get(module, [])} & there, module
 
 
 def test_times_are_those_of_notebooks_that_exist():

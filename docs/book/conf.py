@@ -35,6 +35,8 @@ suppress_warnings = ["mystnb.unknown_mime_type"]
 
 html_theme = "furo"
 html_title = "VisionCoder"
+html_static_path = ["static"]
+html_css_files = ["book.css"]
 html_theme_options = {"source_repository": project_address, "source_directory": "notebooks/"}
 html_show_sphinx = False
 html_show_copyright = False

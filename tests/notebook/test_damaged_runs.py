@@ -82,6 +82,7 @@ EPISODES = {
     "log-probabilities without end": json.dumps(
         {"turns": [turn(tokens=["a"], logprobs=[-INF], advantage=1.0)]}
     ),
+    "a reward of 400 digits": '{"turns": [{"agent": "developer", "reward": 1' + "0" * 400 + "}]}",
     "an agent that nobody knows": json.dumps({"turns": [turn(agent="<b>", text=None)]}),
     "a Critic alone": json.dumps({"turns": [turn(agent="critic")]}),
     "formulas": json.dumps(

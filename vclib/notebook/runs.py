@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -14,7 +13,7 @@ import numpy as np
 
 from vclib.rl import kept
 from vclib.rl.figures import Phase, Row
-from vclib.rl.runlog import CONFIG, DIAGNOSTICS, REWARD_LOG, TRAIN_LOG
+from vclib.rl.runlog import CONFIG, DIAGNOSTICS, REWARD_LOG, TRAIN_LOG, is_number
 
 AXES = ("update", "episodes", "minutes")
 """What the horizontal axis may count: updates, episodes played, minutes spent in the stages."""
@@ -104,27 +103,21 @@ def seconds_of(row: Row) -> float:
     stages = row.get("seconds")
     if not isinstance(stages, Mapping):
         return 0.0
-    return float(sum(seconds for seconds in stages.values() if _is_number(seconds)))
+    return float(sum(seconds for seconds in stages.values() if is_number(seconds)))
 
 
 def checked(rows: Iterable[Row]) -> list[Row]:
     """The rows of train.jsonl that name their update, their rewards numbers or None."""
     names = ("easy", "medium", "hard", "mean")
     return [
-        {k: None if k in names and not _is_number(v) else v for k, v in row.items()}
+        {k: None if k in names and not is_number(v) else v for k, v in row.items()}
         for row in rows
         if _is_update(row)
     ]
 
 
 def _is_update(row: Row) -> bool:
-    return _is_number(row.get("iter")) and abs(row["iter"]) < MOST_UPDATES
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) <= sys.float_info.max  # of a whole number without end too; never of NaN
+    return is_number(row.get("iter")) and abs(row["iter"]) < MOST_UPDATES
 
 
 def _phases(path: Path, diagnostics: Sequence[Row], notes: list[str]) -> list[Phase]:

@@ -15,7 +15,7 @@ import numpy as np
 from vclib.env.observation import pixels_of, png_base64
 from vclib.errors import VclibError
 from vclib.rl.results import Draft, Evaluation
-from vclib.rl.runlog import replace_text
+from vclib.rl.runlog import is_number, replace_text
 from vclib.rl.turns import Episode, Turn
 from vclib.rl.update import Update
 
@@ -189,9 +189,7 @@ def _part(name: str, value: Any) -> Any:
 
 
 def _number(value: Any) -> float | None:
-    """A finite number, or None."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if number and math.isfinite(value) else None
+    return value if is_number(value) else None
 
 
 def _text(pixels: np.ndarray | None) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -143,6 +144,13 @@ def package_versions() -> dict[str, str | None]:
         except PackageNotFoundError:
             versions[name] = None
     return versions
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value that was read back is a finite number, and not a truth value."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max  # of a whole number without end too; never of NaN
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -35,7 +35,7 @@ from vclib.rl.profiles import PROFILES, TrainSettings
 
 LINE, MEMORY_LINE = 1.5, 0.1
 TURNS, PAGES, MOST_K = 4, 4, 32
-MEMORY_BUDGET = 1_024
+MEMORY_BUDGET = 512
 """Tokens of a micro-batch where memory is measured: fewer than the least work has, so that all work
 fills its micro-batches. Else what would be compared is how full they are."""
 

@@ -33,7 +33,7 @@ from vclib.rl.update import Update
 try:
     from datasets import Dataset
     from huggingface_hub import constants
-    from transformers import TrainerCallback
+    from transformers import PrinterCallback, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 except ModuleNotFoundError as error:
     sys.exit(f"{error.name} is not installed; run: pip install -e '.[dev]'")
@@ -80,6 +80,7 @@ def main() -> None:
         theirs = trl_trainer(settings, env, options.rounds + 1)
         with Trainer(settings, env) as ours:
             race = Race(ours.run())
+            theirs.remove_callback(PrinterCallback)  # it prints a dictionary a step
             theirs.add_callback(race)
             theirs.train()
     report(race, options)

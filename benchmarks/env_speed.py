@@ -149,12 +149,11 @@ async def _floor(renderer: Renderer, html: str) -> float:
     held = await renderer._engine.free.get()
     assert held, "the tab is open: a render came before"
     _, tab = held
-    shot = {"format": "png", "optimizeForSpeed": True, "clip": tab.clip}
     start = time.perf_counter()
     await asyncio.gather(
         tab.send("Page.setDocumentContent", {"frameId": tab.frame, "html": html}),
         tab.send("DOMSnapshot.captureSnapshot", SNAPSHOT_REQUEST),
-        tab.send("Page.captureScreenshot", shot),
+        tab.picture(),
     )
     taken = (time.perf_counter() - start) * 1000
     renderer._engine.free.put_nowait(held)

@@ -12,6 +12,7 @@ import threading
 import time
 from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import pytest
 from PIL import Image
 
 from vclib.env.browser import BrowserMissing, Render, Renderer, find_chromium
+from vclib.env.sanitize import SafePage
 from vclib.errors import VclibError
 
 HONEST = """<!doctype html><html><head><style>
@@ -252,6 +254,75 @@ def test_pixels_are_the_same_again_and_in_a_fresh_browser_and_side_by_side(
         assert np.array_equal(again.pixels, still.pixels)
     assert not np.array_equal(mixed[1].pixels, first.pixels)
     assert [render.html for render in mixed] == [HONEST, other, moving] * 5
+
+
+WIDE = "<div style='width:500px;height:40px;background:{}'></div>"
+
+
+def a_browser(folder: Path, name: str, without: str = "") -> str:
+    """The same browser under another name, and deaf to one of its flags."""
+    program = folder / name
+    program.write_text(
+        f'#!/bin/bash\nfor a; do [ "$a" = "{without}" ] || b+=("$a"); done\n'
+        f'exec {find_chromium()} "${{b[@]}}"\n'
+    )
+    program.chmod(0o755)
+    return str(program)
+
+
+@pytest.mark.parametrize(
+    ("name", "without"),
+    [("chromium", ""), ("chromium-headless-shell", "--run-all-compositor-stages-before-draw")],
+)
+def test_a_browser_that_draws_as_it_likes_shows_the_same(
+    renderer: Renderer, tmp_path: Path, name: str, without: str
+) -> None:
+    pages = [HONEST, f"<!doctype html><body dir=rtl>{WIDE.format('#08f')}", "<p>a", "<p>a", ""]
+    with Renderer(executable=a_browser(tmp_path, name, without)) as free:
+        chromium = free._engine.chromium
+        assert chromium and chromium.pace is None
+        for page, other in zip(pages, free.render_many(pages), strict=True):
+            ours = renderer.render(page)
+            assert ours.error is None and other.error is None
+            assert np.array_equal(ours.pixels, other.pixels)
+            assert ours.text_blocks == other.text_blocks and ours.boxes == other.boxes
+
+
+def test_a_page_like_the_one_before_it_is_seen_whole(renderer: Renderer) -> None:
+    alike = ["<!doctype html><p>same look", "<!doctype html><p class=x>same look"]
+    first, *others = [renderer.render(page) for page in [*alike, alike[0], alike[0]]]
+    assert texts(first) == ["same look"]
+    for other in others:
+        assert np.array_equal(other.pixels, first.pixels) and texts(other) == ["same look"]
+
+
+def test_a_page_from_right_to_left_is_seen_from_its_right(renderer: Renderer) -> None:
+    left, right = "<span style='float:left'>far</span>", "<span style='float:right'>near</span>"
+    row = f"<div style='width:500px'>{left}{right}</div>"
+    render = renderer.render(f"<!doctype html><body dir=rtl>{row}")
+    assert texts(render) == ["near"]
+    (block,) = render.text_blocks
+    assert block.x + block.width == renderer.width - 8
+
+
+def test_a_frame_that_is_given_up_spoils_none_of_those_beside_it() -> None:
+    with Renderer(timeout=15, concurrency=3) as renderer:
+        before = renderer.render(HONEST)
+        engine = renderer._engine
+        renderer.render_many([HONEST] * 6)
+
+        async def give_up(seconds: float) -> None:
+            held = await engine.free.get()
+            assert held
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await held[1].show(SafePage(HONEST))
+            engine.free.put_nowait(None)
+
+        for milliseconds in range(2, 42, 4):
+            renderer._call(give_up(milliseconds / 1000), 20)
+            for render in renderer.render_many([HONEST] * 6):
+                assert np.array_equal(render.pixels, before.pixels)
 
 
 def test_fonts_are_the_projects_own(renderer: Renderer) -> None:

@@ -86,16 +86,18 @@ def _fill(element: Element, rect: Rect, ground: Color, pixels: np.ndarray) -> Co
     """The colour with which an element fills its rectangle, if the pixels show it."""
     parsed = parse_color(element.style["background-color"])
     alpha = parsed[1] * element.opacity if parsed else 0.0
+    painted = element.style["background-image"] != "none" or element.name in PICTURES
+    painted = painted or (element.name in CONTROLS and alpha == 0)
+    if not painted and alpha <= 0:
+        return None
     crop = cut(pixels, rect, sparse=True)
     if crop.size == 0 or "text" in element.style["background-clip"]:
         return None
-    painted = element.style["background-image"] != "none" or element.name in PICTURES
-    if painted or (element.name in CONTROLS and alpha == 0):
+    if painted:
         varied = int(np.ptp(crop.reshape(-1, 3), axis=0).max()) > MIN_BOX_CONTRAST
         middle = median(crop)
         return middle if varied or differs(middle, ground) else None
-    if not parsed or alpha <= 0:
-        return None
+    assert parsed
     mixed = blend(parsed[0], alpha, ground)
     return mixed if share_near(crop, mixed, 12) > 0.02 else None
 

@@ -30,6 +30,8 @@ from vclib.errors import VclibError
 
 __all__ = ["Box", "BrowserMissing", "Render", "Renderer", "TextBlock", "find_chromium"]
 
+# Pictures this small are done before a second thread has woken up.
+cv2.setNumThreads(1)
 MAX_PAGE_HEIGHT = 8_000
 CLOSED = "This Renderer was closed; make a new one."
 T = TypeVar("T")
@@ -179,8 +181,8 @@ class Renderer:
             return self._failed(html, shown, page.blocked)
         snapshot, png, refused = shown
         blocked = [*page.blocked, *refused]
-        image = cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_COLOR)
-        pixels = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
+        pixels = cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_COLOR_RGB)
+        assert pixels is not None, "the browser's own PNG"
         contents = visible_contents(snapshot, pixels)
         if isinstance(contents, str):
             return self._failed(html, contents, blocked)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ from vclib.env.tab import Shown, Tab
 from vclib.errors import VclibError
 
 LAUNCH_SECONDS = 60.0
+FRAME_SECONDS = 20.0
 ATTEMPTS = 5
 # Of the time that a page has, the part for the first attempt.
 FIRST_SHARE = 0.4
@@ -42,9 +44,7 @@ FLAGS = (
     "--disable-extensions",
     f"--disable-features={FEATURES_OFF}",
     "--disable-field-trial-config",
-    "--disable-frame-rate-limit",
     "--disable-gpu",
-    "--disable-gpu-vsync",
     "--disable-hang-monitor",
     "--disable-lcd-text",
     "--disable-renderer-backgrounding",
@@ -66,12 +66,31 @@ FLAGS = (
 )
 
 
-class Chromium:
-    """A running browser, and how much it has been used."""
+# A headless shell can be told when to draw a frame (`HeadlessExperimental.beginFrame`): then it
+# draws one for each page, where others draw frame after frame until the picture is taken.
+PACED = ("--enable-begin-frame-control", "--run-all-compositor-stages-before-draw")
+UNPACED = ("--disable-frame-rate-limit", "--disable-gpu-vsync")
+# Whether an executable does so: some versions lack the call. Found out once in a process.
+_obedient: dict[str, bool] = {}
 
-    def __init__(self, connection: Connection, folder: Path, version: str, seconds: float):
-        self.connection, self.folder, self.version = connection, folder, version
-        self.start_seconds = seconds
+
+def _may_be_paced(executable: str) -> bool:
+    shell = "headless" in Path(executable).name and sys.platform != "darwin"
+    return _obedient.get(executable, shell)
+
+
+class Chromium:
+    """A running browser, and how much it has been used.
+
+    pace: held while a frame is drawn, for two at once would end the browser; None where the
+    browser draws as it likes.
+    """
+
+    def __init__(self, connection: Connection, folder: Path, paced: bool):
+        self.connection, self.folder = connection, folder
+        self.pace = asyncio.Lock() if paced else None
+        self.version = ""
+        self.start_seconds = 0.0
         self.started = 0
         self.in_use = 0
         self.retired = False
@@ -98,14 +117,20 @@ class Chromium:
                 "TMPDIR": str(own),
                 "TZ": "UTC",
             }
-            command = (executable, *FLAGS, *sandbox, f"--user-data-dir={own / 'profile'}")
+            paced = _may_be_paced(executable)
+            flags = (*FLAGS, *(PACED if paced else UNPACED), *sandbox)
             start = time.monotonic()
-            connection = await Connection.start(command, environment, own / "log")
+            connection = await Connection.start(
+                (executable, *flags, f"--user-data-dir={own / 'profile'}"), environment, own / "log"
+            )
+            self = cls(connection, own, paced)
             try:
                 async with asyncio.timeout(LAUNCH_SECONDS):
                     version = await connection.send("Browser.getVersion")
-                number = version["product"].rpartition("/")[2]
-                return cls(connection, own, number, time.monotonic() - start)
+                self.version = version["product"].rpartition("/")[2]
+                self.start_seconds = time.monotonic() - start
+                if not paced or await self.obeys(executable):
+                    return self
             except BaseException as error:
                 await connection.close()
                 log = (own / "log").read_text(errors="replace").strip()
@@ -114,10 +139,27 @@ class Chromium:
                     sandbox = ("--no-sandbox",)
                 if not isinstance(error, (Failure, TimeoutError)):
                     raise
+            else:
+                await self.close()
         raise VclibError(
             f"{executable} did not start ({log[:200] or 'it gave no reason'}); run "
             "`make browser`, or set VCLIB_CHROMIUM to a Chromium that works."
         )
+
+    async def obeys(self, executable: str) -> bool:
+        """Whether it draws a frame when told to."""
+        if executable not in _obedient:
+            try:
+                async with asyncio.timeout(FRAME_SECONDS):
+                    tab = await Tab.open(self.connection, 64, 64, self.pace)
+                    await tab.send("HeadlessExperimental.beginFrame")
+                    await tab.close()
+                _obedient[executable] = True
+            except BrowserDied:
+                raise
+            except (Failure, TimeoutError):
+                _obedient[executable] = False
+        return _obedient[executable]
 
     def kill(self) -> None:
         """Ends every process of the browser at once."""
@@ -219,7 +261,7 @@ class Engine:
 
     async def open(self, chromium: Chromium) -> Tab:
         async with asyncio.timeout(LAUNCH_SECONDS):
-            return await Tab.open(chromium.connection, self.width, self.height)
+            return await Tab.open(chromium.connection, self.width, self.height, chromium.pace)
 
     def drop(self, chromium: Chromium, tab: Tab) -> None:
         """Closes a tab that failed, without waiting; where that does not work, its browser."""

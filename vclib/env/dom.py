@@ -116,6 +116,7 @@ def read_elements(snapshot: Snapshot, width: int, height: int) -> dict[int, Elem
     """The laid-out elements by node, parents first; width and height are the viewport's."""
     elements: dict[int, Element] = {}
     layout = snapshot.layout
+    looks: dict[tuple[int, ...], dict[str, str]] = {}  # many elements share one
     for node, styles, bounds, paint, text in zip(
         layout["nodeIndex"], layout["styles"], layout["bounds"], layout["paintOrders"],
         layout["text"], strict=True,
@@ -123,7 +124,8 @@ def read_elements(snapshot: Snapshot, width: int, height: int) -> dict[int, Elem
         is_element = snapshot.nodes["nodeType"][node] == 1
         if not is_element or text >= 0 or node in elements or len(styles) < len(STYLES):
             continue
-        style = dict(zip(STYLES, map(snapshot.string, styles), strict=True))
+        if (style := looks.get(key := tuple(styles))) is None:
+            style = looks[key] = dict(zip(STYLES, map(snapshot.string, styles), strict=True))
         name = snapshot.string(snapshot.nodes["nodeName"][node])
         words = [snapshot.string(word) for word in snapshot.nodes["attributes"][node]]
         attributes = dict(zip(words[::2], words[1::2], strict=True))

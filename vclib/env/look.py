@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 
 from vclib.env import similarity as sim
-from vclib.env.browser import Box, Render, TextBlock
+from vclib.env.browser import Box, Render
 from vclib.env.markup import Markup, read_markup
 from vclib.errors import VclibError
 
@@ -70,21 +70,30 @@ class Look:
 
         These are pictures, drawings, gradients and shadows.
         """
-        foreign = self.content.copy()
-        for box in self.boxes:
-            area = self._sampled(box)
-            foreign[area] &= ~sim.same_paint(self.samples[area], box.color)
-        for text in self.texts:
-            area = self._sampled(text)
-            foreign[area] &= ~sim.between_paints(self.samples[area], text.color, text.background)
+        foreign, samples = self.content.copy(), self.samples
+        colors = [(box.color, box.color) for box in self.boxes]
+        colors += [(text.color, text.background) for text in self.texts]
+        bounds = np.array(colors, np.float64).reshape(-1, 2, 3)
+        low, high = bounds.min(1) - sim.TOLERANCE, bounds.max(1) + sim.TOLERANCE
+        for area, darkest, lightest in zip(self._sampled, low, high, strict=True):
+            own = samples[area]
+            if own.size:
+                foreign[area] &= cv2.inRange(own, darkest, lightest) == 0
         return foreign
 
-    def _sampled(self, item: TextBlock | Box) -> tuple[slice, slice]:
-        """The sample points that an item covers, and those beside it that its edge may colour."""
-        x_scale, y_scale = GRID[0] / self.viewport[0], GRID[1] / self.viewport[1]
-        top, bottom = int(item.y * y_scale), int((item.y + item.height) * y_scale) + 1
-        left, right = int(item.x * x_scale), int((item.x + item.width) * x_scale) + 1
-        return slice(max(0, top), max(0, bottom)), slice(max(0, left), max(0, right))
+    @property
+    def _sampled(self) -> list[tuple[slice, slice]]:
+        """The sample points that each box and text covers, and those that its edge may colour."""
+        scale = np.divide(GRID, self.viewport)
+        items = np.concatenate([self.box_rectangles, self.text_rectangles])
+        begins = np.maximum(0, (items[:, :2] * scale).astype(int)).tolist()
+        ends = ((items[:, :2] + items[:, 2:]) * scale).astype(int) + 1
+        return [
+            (slice(top, bottom), slice(left, right))
+            for (left, top), (right, bottom) in zip(
+                begins, np.maximum(0, ends).tolist(), strict=True
+            )
+        ]
 
     @cached_property
     def structure_mask(self) -> np.ndarray:

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from markupever import HtmlOptions, Parser
-from markupever.dom import Element, Node
+from markupever._rustlib import Element
+from markupever._rustlib.iter import Traverse
+from markupever.dom import Document
 from rapidfuzz.distance import Indel
 
 DOCTYPE = re.compile(r"\s*<!doctype\s+html\b[^>]*>", re.IGNORECASE)
@@ -80,16 +82,17 @@ def tree_similarity(a: Markup, b: Markup) -> float:
     return (dice + Indel.normalized_similarity(a.tags, b.tags)) / 2
 
 
-def _walk(root: Node) -> Iterator[tuple[str, str]]:
+def _walk(root: Document) -> Iterator[tuple[str, str]]:
     """Tag and parent's tag of each element that can be seen, and its closing tag and nothing."""
     parents, unseen = [""], 0
-    for edge in root.traverse():
-        if not isinstance(edge.node, Element):
+    # The library's own iterator wraps each node once more, which takes longer than to parse.
+    for node, closed in Traverse(root._raw):
+        if not isinstance(node, Element):
             continue
-        tag = edge.node.name.local
+        tag = node.name.local
         if tag in UNSEEN_TAGS:
-            unseen += -1 if edge.closed else 1
-        elif not unseen and edge.closed:
+            unseen += -1 if closed else 1
+        elif not unseen and closed:
             yield f"/{parents.pop()}", ""
         elif not unseen:
             yield tag, parents[-1]

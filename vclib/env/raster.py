@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from math import ceil
 
@@ -64,10 +65,40 @@ def packed(pixels: np.ndarray) -> np.ndarray:
     return cv2.cvtColor(pixels, cv2.COLOR_RGB2BGRA).view(np.uint32)[..., 0]
 
 
-def palette(crop: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The colours of packed pixels: packed, as float RGB [n, 3], and how often each is there."""
-    colors, counts = np.unique(crop, return_counts=True)
-    return colors, colors.view(np.uint8).reshape(-1, 4)[:, 2::-1].astype(np.float32), counts
+class Palette:
+    """The colours of several crops of pixels, one crop after the other, m in all.
+
+    names: packed colours, uint32 [m], in order within a crop; counts: how often each is there [m];
+    colors: float RGB [m, 3]; owner: the crop of each [m]; starts: where each crop begins [n];
+    grounds: the commonest colour of each crop, float RGB [n, 3].
+    """
+
+    def __init__(self, crops: Sequence[np.ndarray]):
+        pixels = packed(np.concatenate([crop.reshape(-1, 1, 3) for crop in crops]))[:, 0]
+        ends = np.cumsum([crop.shape[0] * crop.shape[1] for crop in crops])
+        begins = np.append(0, ends[:-1])
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+            pixels[begin:end].sort()
+        new = np.empty(len(pixels), bool)
+        np.not_equal(pixels[1:], pixels[:-1], out=new[1:])
+        new[begins] = True
+        at = np.flatnonzero(new)
+        self.names = pixels[at]
+        self.counts = np.diff(at, append=len(pixels))
+        self.colors = self.names.view(np.uint8).reshape(-1, 4)[:, 2::-1].astype(np.float32)
+        self.starts = np.searchsorted(at, begins)
+        self.ends = np.append(self.starts[1:], len(at))
+        self.owner = np.repeat(np.arange(len(crops)), self.ends - self.starts)
+        commonest = [start + self.counts[start:end].argmax() for start, end in self.spans()]
+        self.grounds = self.colors[commonest]
+
+    def spans(self) -> list[tuple[int, int]]:
+        """Where the colours of each crop begin and end."""
+        return list(zip(self.starts.tolist(), self.ends.tolist(), strict=True))
+
+    def of(self, crop: int) -> slice:
+        """The colours of one crop."""
+        return slice(int(self.starts[crop]), int(self.ends[crop]))
 
 
 def share_near(crop: np.ndarray, color: Color, distance: int) -> float:

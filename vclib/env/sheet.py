@@ -15,7 +15,7 @@ import numpy as np
 from playwright.sync_api import ViewportSize, sync_playwright
 
 from vclib.env.browser import find_chromium
-from vclib.env.chromium import FLAGS
+from vclib.env.chromium import FLAGS, UNPACED
 from vclib.env.fonts import fonts_conf
 from vclib.env.synth import VIEWPORT
 
@@ -35,7 +35,7 @@ class Sheet:
         sandbox = () if os.geteuid() else ("--no-sandbox",)
         self._browser = self._playwright.chromium.launch(
             executable_path=find_chromium(),
-            args=[*FLAGS, *sandbox],
+            args=[*FLAGS, *UNPACED, *sandbox],
             env={**os.environ, "FONTCONFIG_FILE": str(fonts_conf(Path(self._folder.name)))},
         )
         self._page: Any = None

@@ -29,11 +29,6 @@ def same_paint(pixels: np.ndarray, color: Sequence[int]) -> np.ndarray:
     return _within(pixels, np.subtract(color, TOLERANCE), np.add(color, TOLERANCE))
 
 
-def between_paints(pixels: np.ndarray, a: Sequence[float], b: Sequence[float]) -> np.ndarray:
-    """Where uint8 pixels [H, W, 3] are a blend of two colours, as the edges of letters are."""
-    return _within(pixels, np.minimum(a, b) - TOLERANCE, np.maximum(a, b) + TOLERANCE)
-
-
 def _within(pixels: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     if not pixels.size:
         return np.zeros(pixels.shape[:2], bool)

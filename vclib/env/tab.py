@@ -50,10 +50,17 @@ Shown = tuple[dict[str, Any], bytes, list[str]]
 class Tab:
     """One page of the browser, used for one render after another."""
 
-    def __init__(self, connection: Connection, context: str, session: str, frame: str):
+    def __init__(
+        self,
+        connection: Connection,
+        context: str,
+        session: str,
+        frame: str,
+        pace: asyncio.Lock | None,
+    ):
         self.connection, self.context, self.session = connection, context, session
-        self.frame = frame
-        self.clip: dict[str, float] = {}
+        self.frame, self.pace = frame, pace
+        self.last = ""
         self.images: dict[str, tuple[str, bytes]] = {}
         self.loaded: asyncio.Future[dict[str, Any]] | None = None
         self.urls: dict[str, str] = {}
@@ -61,21 +68,30 @@ class Tab:
         self._answers: set[asyncio.Task[None]] = set()
 
     @classmethod
-    async def open(cls, connection: Connection, width: int, height: int) -> Tab:
-        """A tab that shares nothing with others; width and height in CSS pixels."""
+    async def open(
+        cls, connection: Connection, width: int, height: int, pace: asyncio.Lock | None = None
+    ) -> Tab:
+        """A tab that shares nothing with others; width and height in CSS pixels.
+
+        pace: held while a frame is drawn, where the browser draws one only when told to.
+        """
         made = await connection.send("Target.createBrowserContext", {"disposeOnDetach": True})
         context = {"browserContextId": made["browserContextId"]}
         await connection.send("Browser.setDownloadBehavior", {"behavior": "deny", **context})
-        target = await connection.send("Target.createTarget", {"url": "about:blank", **context})
+        asked = {"url": "about:blank", "width": width, "height": height, **context}
+        if pace:
+            asked["enableBeginFrameControl"] = True
+        target = await connection.send("Target.createTarget", asked)
         attached = await connection.send(
             "Target.attachToTarget", {"targetId": target["targetId"], "flatten": True}
         )
         # The main frame of a page has the name of its target.
-        self = cls(connection, made["browserContextId"], attached["sessionId"], target["targetId"])
+        self = cls(
+            connection, made["browserContextId"], attached["sessionId"], target["targetId"], pace
+        )
         connection.handlers[self.session] = self._on_event
         screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         await self.send("Emulation.setDeviceMetricsOverride", screen)
-        self.clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
         for method, params in SETTINGS:
             await self.send(method, params)
         _, self.loaded = connection.expect(self.session)
@@ -153,11 +169,28 @@ class Tab:
         # The counter of the process also counts what earlier pages left behind.
         if answers[1]["nodes"] > 4 * MAX_NODES and (nodes := await self._count()) > MAX_NODES:
             return f"the page has {nodes} nodes; at most {MAX_NODES} are rendered"
-        shot = {"format": "png", "optimizeForSpeed": True, "clip": self.clip}
         snapshot, picture = await asyncio.gather(
-            self.send("DOMSnapshot.captureSnapshot", SNAPSHOT_REQUEST),
-            self.send("Page.captureScreenshot", shot),
+            self.send("DOMSnapshot.captureSnapshot", SNAPSHOT_REQUEST), self.picture()
         )
         if snapshot["strings"][snapshot["documents"][0]["documentURL"]] != HOST:
             raise Failure("the page navigated away, which its policy forbids")
-        return snapshot, base64.b64decode(picture["data"]), self.refused
+        return snapshot, base64.b64decode(picture), self.refused
+
+    async def picture(self) -> str:
+        """What the page looks like: a PNG in base64."""
+        shot: dict[str, Any] = {"format": "png", "optimizeForSpeed": True}
+        if self.pace is None:
+            answer = await self.send("Page.captureScreenshot", shot)
+            return str(answer["data"])
+        async with self.pace:
+            try:
+                answer = await self.send("HeadlessExperimental.beginFrame", {"screenshot": shot})
+            except BaseException:
+                # The frame may still be under way, and must not meet the next one.
+                self.connection.kill()
+                raise
+        # There is none where nothing has changed since the last frame.
+        self.last = answer.get("screenshotData", self.last)
+        if not self.last:
+            raise Failure("the first frame shows nothing")
+        return self.last

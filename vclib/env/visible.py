@@ -8,8 +8,9 @@ of its ground counts as absent.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -18,23 +19,28 @@ from vclib.env.boxes import MIN_OPACITY, PICTURES, Box, page_background, read_bo
 from vclib.env.dom import Element, Fragment, Snapshot, read_elements, read_fragments
 from vclib.env.raster import (
     Color,
+    Palette,
     Rect,
     area,
     cut,
     intersect,
     overlaps,
     packed,
-    palette,
     parse_color,
     rounded,
 )
 from vclib.env.sanitize import MAX_NODES
 
 MAX_TEXTS = 1_000
+AT_ONCE = 200  # texts that are looked at together
 CANVAS = ("HTML", "BODY")  # their grounds are painted behind all else
 MIN_FONT_SIZE = 4.0  # px; below this nothing can be read
 MIN_CONTRAST = 24.0  # largest channel difference between text and its ground
 MIN_INK = 0.3  # how far from its ground towards its colour a pixel of text must be
+
+
+Paint = tuple[Color, float]  # with alpha
+Claim = tuple[Fragment, Paint | None]  # a text with the paint that it should have
 
 
 @dataclass(frozen=True)
@@ -88,15 +94,12 @@ def visible_contents(answer: dict[str, Any], pixels: np.ndarray) -> Contents | s
     elements = read_elements(snapshot, width, height)
     background = page_background(elements, pixels)
     covers = Covers(elements)
-    canvas = packed(pixels)
+    parts = (part for f in read_fragments(snapshot, elements) if (part := _unclipped(f)))
     seen: list[Seen] = []
-    for fragment in read_fragments(snapshot, elements):
-        part = _unclipped(fragment)
-        if part and len(seen) < MAX_TEXTS and not covers.hide(part):
-            proved = _prove(part, canvas)
-            seen += [proved] if proved else []
+    while len(seen) < MAX_TEXTS and (some := list(islice(parts, AT_ONCE))):
+        seen += _prove(covers.left(some), pixels)
     return Contents(
-        tuple(_join(_without_stacked(seen))),
+        tuple(_join(_without_stacked(seen[:MAX_TEXTS]))),
         tuple(read_boxes(elements, background, pixels)),
         background,
         snapshot.height,
@@ -163,13 +166,21 @@ class Covers:
             and element.name not in CANVAS
         )
 
-    def hide(self, fragment: Fragment) -> bool:
-        over = self.rects[self.paint > fragment.element.paint]
-        claimed = _text_color(fragment.element)
-        if claimed is None or claimed[1] < 0.5:  # its ink and a picture's cannot be told apart
-            over = np.concatenate([over, self.pictures])
-        rect = np.array([fragment.rect], np.float32)
-        return bool(len(over)) and bool(overlaps(rect, over).max() > 0.5 * area(fragment.rect))
+    def left(self, fragments: Sequence[Fragment]) -> list[Claim]:
+        """The fragments that nothing hides, with the colours that they should have."""
+        claims = [(fragment, _text_color(fragment.element)) for fragment in fragments]
+        rects = _stacked([fragment.rect for fragment in fragments])
+        paint = np.array([fragment.element.paint for fragment in fragments])
+        # The ink of a text without a colour of its own cannot be told from a picture's.
+        unclear = np.array([color is None or color[1] < 0.5 for _, color in claims])
+        covered = overlaps(rects, self.rects) * (self.paint > paint[:, None])
+        mistaken = overlaps(rects, self.pictures) * unclear[:, None]
+        most = np.hstack([covered, mistaken]).max(1, initial=0.0)
+        return [
+            claim
+            for claim, cover in zip(claims, most.tolist(), strict=True)
+            if cover <= 0.5 * area(claim[0].rect)
+        ]
 
 
 def _is_picture(element: Element) -> bool:
@@ -180,7 +191,7 @@ def _stacked(rects: list[Rect]) -> np.ndarray:
     return np.array(rects, np.float32).reshape(-1, 4)
 
 
-def _text_color(element: Element) -> tuple[Color, float] | None:
+def _text_color(element: Element) -> Paint | None:
     """Colour and alpha that the text should have, or None where only the pixels can tell."""
     parsed = parse_color(element.style["-webkit-text-fill-color"])
     if parsed is None or element.altered:
@@ -193,40 +204,62 @@ def _text_color(element: Element) -> tuple[Color, float] | None:
     return parsed[0], parsed[1] * element.opacity
 
 
-def _prove(fragment: Fragment, canvas: np.ndarray) -> Seen | None:
-    """The text with the colours that are really there, or None where there is no ink of it."""
-    crop = cut(canvas, fragment.rect)
-    if crop.size == 0:
-        return None
+def _prove(claims: Sequence[Claim], pixels: np.ndarray) -> list[Seen]:
+    """The texts of which there is ink, with the colours that are really there."""
+    crops = [cut(pixels, fragment.rect) for fragment, _ in claims]
+    claims = [claim for claim, crop in zip(claims, crops, strict=True) if crop.size]
+    crops = [crop for crop in crops if crop.size]
+    if not claims:
+        return []
     # Whether a pixel is ink depends on its colour alone; some 96 columns tell enough of a line.
-    step = 1 if fragment.loose else max(1, crop.shape[1] // 96)
-    names, colors, counts = palette(crop[:, ::step])
-    ground = colors[counts.argmax()]
-    difference = colors - ground
-    claimed = _text_color(fragment.element)
-    if claimed is None:
-        contrast = np.abs(difference).max(-1)
-        ink = contrast > max(MIN_CONTRAST, 0.5 * float(contrast.max()))
-        shows = ground
-        if ink.any():
-            shows = np.median(np.repeat(colors[ink], counts[ink], axis=0), 0)
-    else:
-        shows = ground + (np.array(claimed[0], np.float32) - ground) * claimed[1]
-        towards = shows - ground
-        if np.abs(towards).max() < MIN_CONTRAST:
-            return None
-        # Antialiased text lies on the line between the two colours.
-        along = difference @ towards / (towards @ towards)
-        off = difference - along[..., None] * towards
-        ink = (along > MIN_INK) & ((off**2).sum(-1) < 0.16 * (towards @ towards))
-    letters = len("".join(fragment.text.split()))
-    size = min(fragment.element.font_size, fragment.rect[3] - fragment.rect[1])
-    if step * counts[ink].sum() < max(2.0, 0.012 * size * size * letters):
-        return None
-    rect = fragment.rect
-    if fragment.loose:
-        rect = _around(np.isin(crop, names[ink]), fragment)
-    return Seen(fragment.text, rect, fragment.element, rounded(shows), rounded(ground))
+    steps = [
+        1 if fragment.loose else max(1, crop.shape[1] // 96)
+        for (fragment, _), crop in zip(claims, crops, strict=True)
+    ]
+    palette = Palette([crop[:, ::step] for crop, step in zip(crops, steps, strict=True)])
+    ink, shows = _ink(palette, [color for _, color in claims])
+    amounts = steps * np.add.reduceat(np.where(ink, palette.counts, 0), palette.starts)
+    seen = []
+    for i, (fragment, _) in enumerate(claims):
+        letters = len("".join(fragment.text.split()))
+        size = min(fragment.element.font_size, fragment.rect[3] - fragment.rect[1])
+        if amounts[i] < max(2.0, 0.012 * size * size * letters):
+            continue
+        rect = fragment.rect
+        if fragment.loose:
+            own = palette.of(i)
+            rect = _around(np.isin(packed(crops[i]), palette.names[own][ink[own]]), fragment)
+        ground = rounded(palette.grounds[i])
+        seen.append(Seen(fragment.text, rect, fragment.element, rounded(shows[i]), ground))
+    return seen
+
+
+def _ink(palette: Palette, claims: Sequence[Paint | None]) -> tuple[np.ndarray, np.ndarray]:
+    """Which colours of the palette are ink, bool [m], and the colour that each text shows [n, 3].
+
+    Antialiased text lies on the line between the colours of ground and text.
+    """
+    claimed = np.array([claim[0] if claim else (0, 0, 0) for claim in claims], np.float32)
+    alpha = np.array([claim[1] if claim else 0.0 for claim in claims], np.float32)[:, None]
+    shows = palette.grounds + (claimed - palette.grounds) * alpha
+    towards = shows - palette.grounds
+    length = (towards**2).sum(-1)
+    clear = np.abs(towards).max(-1) >= MIN_CONTRAST
+    owner, difference = palette.owner, palette.colors - palette.grounds[palette.owner]
+    along = (difference * towards[owner]).sum(-1) / np.maximum(length, 1)[owner]
+    off = difference - along[:, None] * towards[owner]
+    ink = (along > MIN_INK) & ((off**2).sum(-1) < 0.16 * length[owner]) & clear[owner]
+    for i, claim in enumerate(claims):
+        if claim is None:
+            own = palette.of(i)
+            contrast = np.abs(difference[own]).max(-1)
+            ink[own] = contrast > max(MIN_CONTRAST, 0.5 * float(contrast.max()))
+            if ink[own].any():
+                there = np.repeat(
+                    palette.colors[own], np.where(ink[own], palette.counts[own], 0), 0
+                )
+                shows[i] = np.median(there, 0)
+    return ink, shows
 
 
 def _around(ink: np.ndarray, fragment: Fragment) -> Rect:

@@ -50,8 +50,7 @@ def run_train(flags: argparse.Namespace, command: str) -> int:
         try:
             show_updates(trainer.run(), trainer.done, settings.total_updates)
         except KeyboardInterrupt as error:
-            kept = "what was written before is whole" if trainer.done else "no update was done yet"
-            raise KeyboardInterrupt(f"interrupted; {kept}.") from error
+            raise KeyboardInterrupt(f"interrupted. {trainer.how_to_go_on}") from error
         if not trainer.finished:
             print(f"Stopped after update {trainer.done} of {settings.total_updates}.")
             if trainer.checkpoint_path:

@@ -114,6 +114,43 @@ def test_an_interrupt_finishes_the_update_saves_and_says_how_to_go_on(here, mode
     assert len((here / "outputs/ci-1/commands.txt").read_text().splitlines()) == 2
 
 
+@pytest.mark.timeout(700)
+def test_a_second_interrupt_ends_at_once_and_says_how_to_go_on(here, model, capsys):
+    before = signal.getsignal(signal.SIGINT)
+    log = here / "outputs" / "ci-1" / "train.jsonl"
+
+    def interrupt_twice():
+        while not log.exists() or len(log.read_text().splitlines()) < 2:
+            time.sleep(0.01)
+        while signal.getsignal(signal.SIGINT) is before:
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+        while "Finishing this update" not in sys.stderr.getvalue():
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt_twice, daemon=True)
+    thread.start()
+    words = ["train", *SHORT, "--model", model, "--no-eval", "--phase", "developer"]
+    words += ["--episodes", "100000", "--developer-tokens", "12", "--checkpoint-every", "1"]
+    assert main(words) == 130
+    thread.join()
+    said = capsys.readouterr()
+    assert "Stopped after" not in said.out
+    assert re.search(r"Stopped after update \d+ of 100000.* --resume-from \S*update-", said.err)
+
+
+def test_a_program_that_is_told_to_end_says_so(here):
+    os.mkfifo(here / "page.html")  # reading it waits until something is written
+    words = [sys.executable, "-m", "vclib", "render", "page.html"]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    with (here / "page.html").open("w"):
+        process.terminate()
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == "vclib: interrupted; what was written before is whole.\n"
+
+
 def test_a_stop_in_the_last_update_leaves_the_evaluation_to_a_command(here, model, capsys):
     before = signal.getsignal(signal.SIGINT)
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from vclib.rl import checkpoint, kept
-from vclib.rl.runlog import DIAGNOSTICS, TRAIN_LOG, read_jsonl
+from vclib.rl.runlog import CONFIG, DIAGNOSTICS, TRAIN_LOG, read_jsonl
 from vclib.rl.trainer import Trainer
 
 ROOT = Path(__file__).parents[2]
@@ -39,8 +39,11 @@ def free_port():
         return str(listener.getsockname()[1])
 
 
+@pytest.mark.parametrize(
+    "config", ["accelerate_ddp.yaml", pytest.param("accelerate_fsdp.yaml", marks=pytest.mark.long)]
+)
 def test_accelerate_launch_with_two_processes_makes_the_update_of_one(
-    base_settings, blank_folder, tmp_path
+    base_settings, blank_folder, tmp_path, config
 ):
     one = base_settings.but(
         output=str(tmp_path),
@@ -53,7 +56,7 @@ def test_accelerate_launch_with_two_processes_makes_the_update_of_one(
     )
     two = one.but(run="two")
     launch = [sys.executable, "-m", "accelerate.commands.launch"]
-    launch += ["--config_file", str(ROOT / "deploy" / "accelerate_ddp.yaml")]
+    launch += ["--config_file", str(ROOT / "deploy" / config)]
     launch += ["--num_processes", "2", "--main_process_port", free_port(), "-m", "vclib", "train"]
     launch += ["--profile", "ci", "--no-eval", "--run-name", two.run]
     names = "model phase pages output device episodes k_rollouts pages_per_update"
@@ -61,6 +64,8 @@ def test_accelerate_launch_with_two_processes_makes_the_update_of_one(
         launch += ["--" + name.replace("_", "-"), str(getattr(two, name))]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run(launch, check=True, cwd=ROOT, env=environment)
+    written = json.loads((two.run_folder / CONFIG).read_text())
+    assert (written["processes"], written["weights_shared_out"]) == (2, "fsdp" in config)
     with Trainer(one) as trainer:
         list(trainer.run())
     assert_same_updates(one, two)

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from safetensors.torch import load_file
 
 from vclib.errors import VclibError
 from vclib.rl import checkpoint, kept
-from vclib.rl.runlog import REWARD_LOG, TRAIN_LOG
+from vclib.rl.runlog import DIAGNOSTICS, REWARD_LOG, TRAIN_LOG
 from vclib.rl.trainer import Trainer
 
 WORKER = Path(__file__).with_name("run_training.py")
@@ -116,6 +117,59 @@ def test_a_run_killed_at_random_moments_equals_one_that_was_not(settings, env, s
 
 
 @pytest.fixture
+def signals_as_on_the_command_line():
+    """SIGTERM outside an update does as Ctrl-C does."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def tell(trainer, done, signals, learning=False):
+    """Send this process signals in the update after `done`, each after the one before was heard."""
+    idle = signal.getsignal(signal.SIGINT)
+
+    def due():
+        busy = signal.getsignal(signal.SIGINT) is not idle
+        return busy and trainer.done == done and trainer._whole != learning
+
+    def send():
+        while not due():
+            time.sleep(0.001)
+        os.kill(os.getpid(), signals[0])
+        for number in signals[1:]:
+            while not trainer._stop:
+                time.sleep(0.001)
+            os.kill(os.getpid(), number)
+
+    threading.Thread(target=send, daemon=True).start()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "second", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+)
+def test_a_run_told_to_stop_and_told_again_equals_one_that_was_not(
+    settings, env, signals_as_on_the_command_line, second
+):
+    whole = settings.but(episodes=4, developer_tokens=12, checkpoint_every=2, run="whole")
+    told = whole.but(run="told")
+    resumed = told.but(resume_from=str(told.run_folder))
+    run_whole(whole, env)
+    with pytest.raises(KeyboardInterrupt), Trainer(told, env) as trainer:
+        tell(trainer, 3, [signal.SIGINT, second], learning=True)
+        list(trainer.run())
+    assert "after update 3 of 4, saved up to update 2; go on with" in trainer.how_to_go_on
+    with pytest.raises(KeyboardInterrupt), Trainer(resumed, env) as trainer:
+        tell(trainer, 3, [signal.SIGTERM, second])
+        list(trainer.run())
+    assert "after update 3 of 4; go on with" in trainer.how_to_go_on
+    with Trainer(resumed, env) as trainer:
+        tell(trainer, 3, [signal.SIGTERM])
+        assert [update.index for update in trainer.run()] == [4] and trainer.told_to_stop
+    assert_same_run(told, whole)
+
+
+@pytest.fixture
 def small_disk(tmp_path):
     """A filesystem of 2 MB that really fills up."""
     folder = tmp_path / "disk"
@@ -161,3 +215,28 @@ def test_a_disk_too_full_for_an_episode_does_not_end_training(settings, env, sma
         run_whole(settings, env)
     assert checkpoint.find(settings.run_folder).name == "update-000002"
     assert list(small_disk.iterdir()) == [ballast]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_disk_too_full_for_the_trackers_does_not_end_training(settings, env, small_disk):
+    pytest.importorskip("tensorboard")
+    whole = settings.but(episodes=6, run="whole")
+    other = whole.but(run="other")
+    here = other.but(
+        output=str(small_disk),
+        trackers=("tensorboard",),
+        checkpoint_dir=str(other.checkpoint_folder),
+    )
+    here.run_folder.mkdir()
+    (other.run_folder / kept.FOLDER).mkdir(parents=True)
+    for name in (REWARD_LOG, TRAIN_LOG, DIAGNOSTICS, kept.FOLDER):
+        (here.run_folder / name).symlink_to(other.run_folder / name)
+    with (
+        pytest.warns(UserWarning, match="trackers are given up.*No space"),
+        Trainer(here, env) as t,
+    ):
+        for update in t.run():
+            if update.index == 1:
+                fill(small_disk, leaving=0)
+    run_whole(whole, env)
+    assert_same_run(whole, other)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType, gather_object
+from accelerate.utils import gather_object, parse_flag_from_env
 
 from vclib.env.environment import WebPageEnv
 from vclib.errors import VclibError
@@ -27,6 +27,7 @@ from vclib.rl.learner import Learner
 from vclib.rl.profiles import TrainSettings, trained_agents
 from vclib.rl.run_folder import claim
 from vclib.rl.runlog import Meter, RunLog
+from vclib.rl.trackers import Trackers
 from vclib.rl.update import Update, assign_credit, records, summarise
 
 
@@ -75,12 +76,12 @@ class Trainer:
         self.policy = policy or self._load_policy()
         self._owns_env = env is None
         self.env = env if env is not None else open_env(settings)
-        if shard is None:
-            shard = self.accelerator.distributed_type == DistributedType.FSDP
-        self.shared: Callable[[], AbstractContextManager[None]] = nullcontext
-        if shard:
-            self.shared = sharding.prepare(self.policy)
-        self.learner = Learner(self.policy, settings, self.accelerator, in_step=shard)
+        # The accelerator's own `distributed_type` is FSDP on GPUs alone.
+        told = ranks > 1 and parse_flag_from_env("ACCELERATE_USE_FSDP")
+        self._shard = told if shard is None else shard
+        self.shared: Callable[[], AbstractContextManager[None]]
+        self.shared = sharding.prepare(self.policy) if self._shard else nullcontext
+        self.learner = Learner(self.policy, settings, self.accelerator, in_step=self._shard)
         if resumed:
             checkpoint.restore(resumed, self.policy, self.learner.optimizers)
         self.checkpoint_path = resumed
@@ -92,7 +93,7 @@ class Trainer:
         self._stop = self.told_to_stop = False
         self._whole = True  # False between an update's first step and its log: not to be saved
         self._browser: str | None = None
-        self._tracking = False
+        self._trackers = Trackers(self.accelerator, settings)
 
     def __enter__(self) -> Trainer:
         return self
@@ -105,7 +106,7 @@ class Trainer:
         try:
             self.save()
         finally:
-            self.accelerator.end_training()
+            self._trackers.end()
             if self._owns_env:
                 self.env.close()
             for lock in self._locks:
@@ -125,11 +126,11 @@ class Trainer:
         total = self.settings.total_updates
         if self.finished:
             return f"All {total} updates are done; the adapters are in {self.checkpoint_path}."
-        where = str(self.checkpoint_path or self.settings.run_folder)
-        return (
-            f"Stopped after update {self.done} of {total}; "
-            f"go on with --resume-from {shlex.quote(where)}."
-        )
+        if not self.checkpoint_path:
+            return "Stopped before the first checkpoint; this run can only be begun again."
+        unsaved = f", saved up to update {self._saved}" if self._saved < self.done else ""
+        go_on = f"go on with --resume-from {shlex.quote(str(self.checkpoint_path))}"
+        return f"Stopped after update {self.done} of {total}{unsaved}; {go_on}."
 
     def run(self) -> Iterator[Update]:
         """Do the updates that are left and yield each, after it is logged and saved."""
@@ -156,7 +157,8 @@ class Trainer:
     def _interrupt(self) -> None:
         self._stop = True
         print(
-            "\nFinishing this update, then saving (again to quit at once). To go on afterwards: "
+            "\nFinishing this update, then saving (again to quit at once and lose what was learnt "
+            f"since update {self._saved}). To go on afterwards: "
             f"--resume-from {shlex.quote(str(self.settings.checkpoint_folder))}",
             file=sys.stderr,
         )
@@ -238,18 +240,14 @@ class Trainer:
     def _write(self, update: Update) -> None:
         if self.log is None:
             return
-        if not self._tracking:
+        if not self._trackers.begun:
             self.log.write_config(
                 self.settings.as_dict() | {"model": in_project(self.settings.model)},
                 browser=self._browser,
                 processes=self.accelerator.num_processes,
+                weights_shared_out=self._shard,
                 device=str(self.policy.device),
             )
-            if self.settings.trackers:
-                # A resumed run's curves replace what was drawn past its checkpoint.
-                purge = {"tensorboard": {"purge_step": update.index}}
-                self.accelerator.init_trackers(self.settings.run, init_kwargs=purge)
-            self._tracking = True
         self.log.write(
             phase=update.phase,
             iteration=update.index,
@@ -259,9 +257,7 @@ class Trainer:
             loss=update.loss,
             diagnostics=update.diagnostics,
         )
-        if self.settings.trackers:
-            flat = {k: v for k, v in update.diagnostics.items() if isinstance(v, int | float)}
-            self.accelerator.log(flat, step=update.index)
+        self._trackers.log(update)
         keep_of(update, self.settings.run_folder, self.policy.tokenizer)
 
     def _load_policy(self) -> Policy:

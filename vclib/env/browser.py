@@ -179,13 +179,13 @@ class Renderer:
         shown = await self._engine.show(page)
         if isinstance(shown, str):
             return self._failed(html, shown, page.blocked)
-        snapshot, png, refused = shown
+        layout, png, refused = shown
         blocked = [*page.blocked, *refused]
         pixels = cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_COLOR_RGB)
         assert pixels is not None, "the browser's own PNG"
-        contents = visible_contents(snapshot, pixels)
-        if isinstance(contents, str):
-            return self._failed(html, contents, blocked)
+        if layout.excess:
+            return self._failed(html, layout.excess, blocked)
+        contents = visible_contents(layout, pixels)
         if contents.page_height > MAX_PAGE_HEIGHT:
             reason = f"the page is {contents.page_height} px tall; at most {MAX_PAGE_HEIGHT} are"
             return self._failed(html, reason + " rendered", blocked, contents.page_height)

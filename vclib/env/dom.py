@@ -88,6 +88,7 @@ class Snapshot:
         self.parents: list[int] = self.nodes["parentIndex"]
         self.scroll = document.get("scrollOffsetX", 0), document.get("scrollOffsetY", 0)
         self.height = int(document["contentHeight"])
+        self.url = self.strings[document["documentURL"]]
 
     def string(self, index: int) -> str:
         return self.strings[index] if index >= 0 else ""

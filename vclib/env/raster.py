@@ -103,8 +103,11 @@ class Palette:
 
 def share_near(crop: np.ndarray, color: Color, distance: int) -> float:
     """The share of the pixels whose channels are all within a distance of a colour."""
-    low = tuple(max(0, channel - distance) for channel in color)
-    high = tuple(min(255, channel + distance) for channel in color)
+    r, g, b = color
+    low, high = (
+        (r - distance, g - distance, b - distance),
+        (r + distance, g + distance, b + distance),
+    )
     return cv2.countNonZero(cv2.inRange(crop, low, high)) / (crop.shape[0] * crop.shape[1])
 
 
@@ -115,16 +118,20 @@ def median(crop: np.ndarray) -> Color:
 
 def blend(over: Color, alpha: float, under: Color) -> Color:
     """What shows where one colour is painted over another."""
-    r, g, b = (round(o * alpha + u * (1 - alpha)) for o, u in zip(over, under, strict=True))
-    return r, g, b
+    left = 1 - alpha
+    return (
+        round(over[0] * alpha + under[0] * left),
+        round(over[1] * alpha + under[1] * left),
+        round(over[2] * alpha + under[2] * left),
+    )
 
 
 def rounded(value: np.ndarray) -> Color:
     """Three channels, 0 to 255, as whole numbers."""
-    r, g, b = (round(float(channel)) for channel in value)
-    return r, g, b
+    r, g, b = value.tolist()
+    return round(r), round(g), round(b)
 
 
 def differs(a: Color, b: Color) -> bool:
     """Whether an eye could tell a box of one colour on the other."""
-    return max(abs(x - y) for x, y in zip(a, b, strict=True)) > MIN_BOX_CONTRAST
+    return max(abs(a[0] - b[0]), abs(a[1] - b[1]), abs(a[2] - b[2])) > MIN_BOX_CONTRAST

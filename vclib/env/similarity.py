@@ -106,7 +106,8 @@ def ssim_map(
     c1, c2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
     top = (2 * mean_a * mean_b + c1) * (2 * covariance + c2)
     bottom = (mean_a**2 + mean_b**2 + c1) * (var_a + var_b + c2)
-    return (top / bottom).mean(axis=-1)
+    ratio = top / bottom
+    return (ratio[..., 0] + ratio[..., 1] + ratio[..., 2]) / 3
 
 
 def _blur(image: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import Any
 from vclib.env.cdp import Connection, Failure
 from vclib.env.dom import SNAPSHOT_REQUEST
 from vclib.env.sanitize import HOST, IMAGES, MAX_NODES, SafePage
+from vclib.env.visible import Layout
 
 # Every document is installed in a window that was opened with this header and keeps its policy.
 # `sandbox` also turns meta refresh, forms, popups and autofocus off.
@@ -44,7 +45,7 @@ SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("Page.enable", {}),
     ("Page.setLifecycleEventsEnabled", {"enabled": True}),
 )
-Shown = tuple[dict[str, Any], bytes, list[str]]
+Shown = tuple[Layout, bytes, list[str]]
 
 
 class Tab:
@@ -60,6 +61,7 @@ class Tab:
     ):
         self.connection, self.context, self.session = connection, context, session
         self.frame, self.pace = frame, pace
+        self.size = 0, 0
         self.last = ""
         self.images: dict[str, tuple[str, bytes]] = {}
         self.loaded: asyncio.Future[dict[str, Any]] | None = None
@@ -90,6 +92,7 @@ class Tab:
             connection, made["browserContextId"], attached["sessionId"], target["targetId"], pace
         )
         connection.handlers[self.session] = self._on_event
+        self.size = width, height
         screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         await self.send("Emulation.setDeviceMetricsOverride", screen)
         for method, params in SETTINGS:
@@ -157,7 +160,7 @@ class Tab:
         return found["resultCount"]
 
     async def show(self, page: SafePage) -> Shown | str:
-        """(DOM snapshot, PNG, addresses that were refused), or why there is nothing to see."""
+        """(layout, PNG, addresses that were refused), or why there is nothing to see."""
         self.images, self.urls, self.refused = page.images, {}, []
         _, self.loaded = self.connection.expect(self.session)
         content = {"frameId": self.frame, "html": page.html}
@@ -169,12 +172,14 @@ class Tab:
         # The counter of the process also counts what earlier pages left behind.
         if answers[1]["nodes"] > 4 * MAX_NODES and (nodes := await self._count()) > MAX_NODES:
             return f"the page has {nodes} nodes; at most {MAX_NODES} are rendered"
-        snapshot, picture = await asyncio.gather(
-            self.send("DOMSnapshot.captureSnapshot", SNAPSHOT_REQUEST), self.picture()
-        )
-        if snapshot["strings"][snapshot["documents"][0]["documentURL"]] != HOST:
+        layout, picture = await asyncio.gather(self._layout(), self.picture())
+        if layout.url != HOST:
             raise Failure("the page navigated away, which its policy forbids")
-        return snapshot, base64.b64decode(picture), self.refused
+        return layout, base64.b64decode(picture), self.refused
+
+    async def _layout(self) -> Layout:
+        answer = await self.send("DOMSnapshot.captureSnapshot", SNAPSHOT_REQUEST)
+        return Layout(answer, *self.size)
 
     async def picture(self) -> str:
         """What the page looks like: a PNG in base64."""

@@ -81,28 +81,41 @@ class Seen:
     background: Color
 
 
-def visible_contents(answer: dict[str, Any], pixels: np.ndarray) -> Contents | str:
-    """Visible text, boxes and ground of a page, or why it is too large to say.
+class Layout:
+    """What a page should show: all that can be said before its picture is there.
 
-    answer: of DOMSnapshot.captureSnapshot with SNAPSHOT_REQUEST; pixels: uint8 RGB [H, W, 3] of
-    the viewport.
+    answer: of DOMSnapshot.captureSnapshot with SNAPSHOT_REQUEST; width, height: of the viewport;
+    height: of the whole page, in pixels; excess: why the page is too large to be read, or None.
     """
-    snapshot = Snapshot(answer)
-    if len(snapshot.parents) > MAX_NODES:
-        return f"the page has {len(snapshot.parents)} nodes; at most {MAX_NODES} are rendered"
-    height, width = pixels.shape[:2]
-    elements = read_elements(snapshot, width, height)
-    background = page_background(elements, pixels)
-    covers = Covers(elements)
-    parts = (part for f in read_fragments(snapshot, elements) if (part := _unclipped(f)))
-    seen: list[Seen] = []
-    while len(seen) < MAX_TEXTS and (some := list(islice(parts, AT_ONCE))):
-        seen += _prove(covers.left(some), pixels)
+
+    def __init__(self, answer: dict[str, Any], width: int, height: int):
+        snapshot = Snapshot(answer)
+        nodes = len(snapshot.parents)
+        self.url, self.height = snapshot.url, snapshot.height
+        self.elements: dict[int, Element] = {}
+        self.claims: list[Claim] = []
+        self.excess: str | None = None
+        if nodes > MAX_NODES:
+            self.excess = f"the page has {nodes} nodes; at most {MAX_NODES} are rendered"
+            return
+        self.elements = read_elements(snapshot, width, height)
+        covers, fragments = Covers(self.elements), read_fragments(snapshot, self.elements)
+        parts = (part for fragment in fragments if (part := _unclipped(fragment)))
+        while some := list(islice(parts, AT_ONCE)):
+            self.claims += covers.left(some)
+
+
+def visible_contents(layout: Layout, pixels: np.ndarray) -> Contents:
+    """Visible text, boxes and ground of a page; pixels: uint8 RGB [H, W, 3] of the viewport."""
+    background = page_background(layout.elements, pixels)
+    claims, seen = iter(layout.claims), list[Seen]()
+    while len(seen) < MAX_TEXTS and (some := list(islice(claims, AT_ONCE))):
+        seen += _prove(some, pixels)
     return Contents(
         tuple(_join(_without_stacked(seen[:MAX_TEXTS]))),
-        tuple(read_boxes(elements, background, pixels)),
+        tuple(read_boxes(layout.elements, background, pixels)),
         background,
-        snapshot.height,
+        layout.height,
     )
 
 

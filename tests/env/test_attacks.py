@@ -40,7 +40,7 @@ def failures(reference: Render, renderer: Renderer) -> dict[str, Breakdown]:
 def shows(seen: Breakdown) -> bool:
     """Whether a breakdown says why: a reason, a gate not open, or a part of weight missing."""
     parts = [seen.parts[name] for name in ("text_block", "position", "color", "ssim")]
-    return bool(seen.reason) or seen.gate < 1 or min(p for p in parts if p is not None) < 0.5
+    return bool(seen.reason) or seen.gate < 1 or min(p for p in parts if p is not None) < 0.7
 
 
 def test_the_gallery_holds_many_attacks_each_with_its_own_name() -> None:

@@ -57,7 +57,8 @@ def _widgets(run: Path, evaluation: Evaluation) -> dict[str, bytes]:
     if not board.shown:
         board.shown = kept_drafts(pair["trained"])
     inspector = RewardInspector(load_pages("blocks").page(pair["base"].page_id), draft)
-    rewards = [page.rewards[0] for page in next(iter(evaluation.arms.values()))[:4]]
+    with_critic = next(arm for arm in evaluation.arms if arm.label == "trained with Critic")
+    rewards = [page.rewards[0] for page in evaluation.arms[with_critic][:4]]
     drawn = {
         "reward-explorer": RewardExplorer({run.name: run}).fallback(),
         "credit-explorer": CreditExplorer(rewards).fallback(),

@@ -82,7 +82,7 @@ def test_any_text_is_scored_and_explained(html, inspector):
 
 def test_a_page_that_cannot_be_rendered_scores_zero_with_its_reason(inspector):
     assert inspector.show("<p>x</p>" * 20_000).total == 0
-    assert "render:" in inspector.said.value
+    assert "Render:" in inspector.said.value
 
 
 def test_a_reference_that_does_not_render_is_an_error_that_says_so(renderer):

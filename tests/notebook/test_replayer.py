@@ -17,7 +17,8 @@ TURN = KeptTurn(
 
 
 def titles(figure):
-    return [axes.get_title() for axes in figure.axes if axes.get_title()]
+    named = (axes.get_title() or axes.get_title(loc="right") for axes in figure.axes)
+    return [title for title in named if title]
 
 
 def test_it_steps_through_draft_critique_draft_and_stops_at_the_end(episode):
@@ -48,8 +49,8 @@ def test_a_turn_shows_its_draft_with_its_reward_and_its_difference_from_the_refe
     assert titles(figure) == [
         "reference",
         "draft 2: reward 0.50",
-        "difference",
-        "parts of the reward",
+        "difference, 0 to 255",
+        "parts of the reward, 0 to 1",
     ]
     drawn = figure.axes[2].images[0].get_array()
     assert np.array_equal(drawn, difference(kept.reference, kept.turns[2].render))

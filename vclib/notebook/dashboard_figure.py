@@ -22,6 +22,8 @@ Shown = tuple[str, np.ndarray | None]
 SIZE = (9.6, 6.6)
 PICTURES = 6
 AXIS_STEP = 24
+LEGEND: dict[str, Any] = {"fontsize": 6, "handlelength": 1.8, "columnspacing": 1}
+LEGEND |= {"frameon": True, "framealpha": 0.7, "edgecolor": "none", "borderpad": 0.2}
 LINES = ("-", "--", ":", "-.")
 MOST_POINTS = 400
 """Points of one curve; of a longer run neighbours are averaged."""
@@ -55,7 +57,7 @@ def dashboard_figure(rows: Sequence[Row], shown: Sequence[Shown], total: int | N
             axes.set(xlabel="update", xlim=(0.5, end + 0.5))
             axes.tick_params(labelsize=7, length=2, pad=1)
             axes.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
-            axes.xaxis.labelpad = 0
+            axes.xaxis.labelpad = 1.5
             axes.set_title(title, loc="left")
             said = textwrap.fill(sentences[name], 44)
             axes.text(0, -0.27, said, transform=axes.transAxes, va="top", size=6.8)
@@ -119,11 +121,12 @@ def _curves(axes: Axes, steps: np.ndarray, rows: Sequence[Row], column: str) -> 
     if column.endswith("share"):
         axes.set_ylim(-0.04, 1.04)
     elif column in ("lengths", "seconds"):
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.35 * axes.get_ylim()[1])  # the legend stands above the curves
     handles, labels = axes.get_legend_handles_labels()
     kept = [(h, s) for h, s in zip(handles, labels, strict=True) if not s.endswith("trains")]
     if kept:
-        axes.legend(*zip(*kept, strict=True), fontsize=6, handlelength=1.8, loc="best")
+        where = "upper center" if column in ("lengths", "seconds") else "best"
+        axes.legend(*zip(*kept, strict=True), loc=where, ncols=1 + (where != "best"), **LEGEND)
 
 
 def _dots(x: np.ndarray) -> dict[str, Any]:

@@ -168,6 +168,7 @@ class CreditExplorer(Explorer):
             0, min=0, max=1, step=0.01, description="its reward", **wide
         )
         self.image = ipywidgets.Image(format="png")
+        self.image.layout.align_self = "flex-start"  # as large as it is, not as the page is wide
         for control in (self.episode, self.draft):
             control.observe(self._pick, names="value")
         for control in (self.lambda_shaped, self.variant):

@@ -31,6 +31,7 @@ LINES: dict[Fate, dict[str, Any]] = {
     "missed": {"color": figures.PALETTE["critic"], "linestyle": "--"},
     "added": {"color": figures.PALETTE["combined"], "linestyle": ":"},
 }
+LABEL = {"fc": "white", "ec": "none", "pad": 0.6, "alpha": 0.85}
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def inspection_figure(reference: Reference, render: Render, breakdown: Breakdown
             panels[1].text(0.5, 0.5, "not rendered", ha="center", transform=panels[1].transAxes)
         part_bars(panels[2], breakdown.as_dict(), WEIGHTS, room=0.11)
         keys = [Line2D([], [], lw=1.6, **line) for line in LINES.values()]
-        labels = ["matched, texts by number", "missed", "added"]
+        labels = ["matched: number of the text, and how well if below 1", "missed", "added"]
         figure.legend(keys, labels, loc="lower left", bbox_to_anchor=(0.0, 0.0), ncols=3)
     return figure
 
@@ -127,8 +128,12 @@ def _page(axes: Axes, pixels: np.ndarray, marks: Sequence[Mark], title: str) -> 
         outline = Rectangle((x, y), w, h, fill=False, lw=thick, **LINES[mark.fate])
         axes.add_patch(outline)
         if mark.kind == "text" and mark.number:
-            label = {"fc": "white", "ec": "none", "pad": 0.6, "alpha": 0.85}
-            axes.text(x, y, str(mark.number), size=6.5, va="bottom", bbox=label, clip_on=True)
+            named = (
+                f"{mark.number}" if mark.quality > 0.995 else f"{mark.number}: {mark.quality:.2f}"
+            )
+            # Below the text where there is no room above it.
+            at, side = (y, "bottom") if y > 0.06 * height else (y + h, "top")
+            axes.text(x, at, named, size=6.5, va=side, bbox=LABEL, clip_on=True)
 
 
 def explanation(breakdown: Breakdown, marks: Sequence[Mark], blocked: Sequence[str] = ()) -> str:
@@ -145,7 +150,7 @@ def explanation(breakdown: Breakdown, marks: Sequence[Mark], blocked: Sequence[s
     if losses[worst] >= 0.0005:
         said.append(f"The costliest part is {worst}: it alone takes {losses[worst]:.3f}.")
     if breakdown.reason:
-        said.append(f"{escape(breakdown.reason)}.")
+        said.append(f"{escape(breakdown.reason[0].upper() + breakdown.reason[1:])}.")
     for fate in ("missed", "added"):
         texts = [mark.words for mark in marks if mark.fate == fate and mark.kind == "text"]
         boxes = sum(mark.fate == fate and mark.kind == "box" for mark in marks)

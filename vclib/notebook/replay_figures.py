@@ -131,7 +131,9 @@ def _picture(axes: Axes, pixels: np.ndarray | None, title: str, missing: str) ->
 
 
 def _heat(axes: Axes, apart: np.ndarray | None, bar: bool = True) -> None:
-    _picture(axes, None, "difference" if bar else "", "" if apart is not None else "not known")
+    _picture(
+        axes, None, "difference, 0 to 255" if bar else "", "" if apart is not None else "not known"
+    )
     if apart is None:
         return
     drawn = axes.imshow(apart, cmap=figures.SEQUENTIAL, vmin=0, vmax=255)
@@ -145,7 +147,7 @@ def part_bars(
     axes: Axes,
     rewards: Mapping[str, Any] | None,
     weights: Mapping[str, float] | None = None,
-    room: float = 0.055,
+    room: float = 0.07,
 ) -> None:
     """The parts of a reward as bars with their weights, the reward itself last.
 
@@ -171,7 +173,8 @@ def part_bars(
     axes.set_yticks(places, [shown.get(name, name) for name in names], fontsize=7)
     axes.tick_params(axis="y", length=0, pad=1)
     axes.invert_yaxis()
-    axes.set(xlim=(0, 1.25), xticks=[0, 0.5, 1], title="parts of the reward")
+    axes.set(xlim=(0, 1.25), xticks=[0, 0.5, 1])
+    axes.set_title("parts of the reward, 0 to 1", loc="right")
     axes.tick_params(axis="x", labelsize=6, length=2, pad=1)
     box = axes.get_position()
     axes.set_position((box.x0 + room, box.y0, box.width - room, box.height))

@@ -98,11 +98,11 @@ class EpisodeReplayer(Explorer):
             return card(f"<b>{escape(name)}</b> This episode has no turns.")
         turn = turns[min(number, len(turns) - 1)]
         head = [f"<b>{escape(name)}</b>"] if name else []
-        head.append(f"{AGENTS.get(turn.agent, escape(turn.agent))}:")
+        head.append(AGENTS.get(turn.agent, escape(turn.agent)))
         if number >= len(turns):
-            head.append(f"(this episode ended at turn {len(turns)}, which is still shown)")
+            head.append(f"this episode ended at turn {len(turns)}, which is still shown")
         if turn.agent == "developer" and not any(t.agent == "critic" for t in turns):
-            head.append("(no critique was given in this episode)")
+            head.append("no critique was given in this episode")
         if turn.reward is not None:
             reason = (turn.rewards or {}).get("reason")
             head.append(f"reward {turn.reward:.3f}" + (f", {escape(reason)}" if reason else ""))

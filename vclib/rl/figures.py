@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from matplotlib import rc_context
+from matplotlib import cycler, rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -30,6 +30,8 @@ PALETTE = {
     "hard": "#c9506b",
     "mean": "#2f86d6",
 }
+CYCLE = list(dict.fromkeys(PALETTE.values()))[1:]
+"""The colours of what has no name in the palette, by its place in a figure."""
 SEQUENTIAL, DIVERGING = "Blues", "PuOr"
 """Colour maps: of amounts, and of what may be above or below 0; both told apart without hue."""
 INK = "#30363d"
@@ -46,13 +48,10 @@ STYLE: dict[Any, Any] = {
     "axes.titlesize": 9.0,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.titlecolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "text.color": INK,
+    **{f"axes.{part}color": INK for part in ("edge", "label", "title")},
+    **{f"{part}.color": INK for part in ("xtick", "ytick", "text")},
     "axes.grid": True,
+    "axes.prop_cycle": cycler(color=CYCLE),
     "axes.axisbelow": True,
     "grid.color": GRID,
     "grid.linewidth": 0.6,
@@ -206,9 +205,9 @@ def breakdown_bars(
     """
     names = [n for n in next(iter(breakdowns.values())) if n not in ("total", "gate", "reason")]
     places = np.arange(len(names) + 2)
-    height = 0.8 / len(breakdowns)
+    height, font = 0.8 / len(breakdowns), min(8, 18 / len(breakdowns))
     with styled():
-        figure = _canvas(figure, (6.0, 0.34 * len(places) + 0.6))
+        figure = _canvas(figure, (6.0, 0.38 * len(places) + 0.8))
         axes = figure.subplots()
         for order, (label, breakdown) in enumerate(breakdowns.items()):
             values = [breakdown[name] for name in (*names, "gate", "total")]
@@ -217,12 +216,12 @@ def breakdown_bars(
             axes.barh(y, [value or 0.0 for value in values], height * 0.9, color=color, label=label)
             for at, value in zip(y, values, strict=True):
                 text = "absent" if value is None else f"{value:.2f}"
-                axes.text((value or 0.0) + 0.01, at, text, va="center", fontsize=8)
+                axes.text((value or 0.0) + 0.01, at, text, va="center", fontsize=font)
         shown = [f"{n} (weight {weights[n]:g})" if weights and n in weights else n for n in names]
         axes.set_yticks(places, [*shown, "gate", "reward"])
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
-        axes.set_xlim(0, 1.12)
+        axes.set(xlim=(0, 1.12), xlabel="score, 0 to 1")
         if len(breakdowns) > 1:
             axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
@@ -299,6 +298,5 @@ def _error_line(axes: Axes, x: np.ndarray, spans: Sequence[Span], label: str, li
 
 def _color(label: str, order: int = 0) -> str:
     """The palette's colour of the label's first word, else one by its place in the figure."""
-    others = list(dict.fromkeys(c for name, c in PALETTE.items() if name != "base"))
     first = (label.split() or [""])[0].rstrip(",")
-    return PALETTE.get(first, others[order % len(others)])
+    return PALETTE.get(first, CYCLE[order % len(CYCLE)])

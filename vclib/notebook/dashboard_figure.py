@@ -125,8 +125,13 @@ def _curves(axes: Axes, steps: np.ndarray, rows: Sequence[Row], column: str) -> 
     handles, labels = axes.get_legend_handles_labels()
     kept = [(h, s) for h, s in zip(handles, labels, strict=True) if not s.endswith("trains")]
     if kept:
-        where = "upper center" if column in ("lengths", "seconds") else "best"
-        axes.legend(*zip(*kept, strict=True), loc=where, ncols=1 + (where != "best"), **LEGEND)
+        above = column in ("lengths", "seconds")
+        axes.legend(
+            *zip(*kept, strict=True),
+            loc="upper center" if above else "best",
+            ncols=1 + above,
+            **LEGEND,
+        )
 
 
 def _dots(x: np.ndarray) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from matplotlib import cycler, rc_context
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.rcsetup import cycler
 from matplotlib.ticker import MaxNLocator
 
 PALETTE = {

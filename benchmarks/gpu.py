@@ -7,7 +7,9 @@ reading weights and cache once a token sets; tokens a second of the update, and 
 matrix products that this GPU does; peak memory with K = 4 and 8 and five turns, beside what
 `vclib.rl.memory` plans; and one update of each agent, browser and reward included.
 Weights are random and need no download; nothing measured depends on their values.
-Without a GPU it says so, and runs a small shape on the CPU to show that the program works.
+Without a GPU it says so, and runs a small shape on the CPU to show that the program works; its
+memory there is the process's resident memory, which holds what the allocator has not given back
+beside the tensors that are planned, so that it is no check of the plan.
 """
 
 from __future__ import annotations

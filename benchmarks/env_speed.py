@@ -9,7 +9,8 @@ naive    what such environments do: each of a render and four readings of text b
          nothing is scored
 step     ours: the candidate is rendered, read and scored; the reference side was kept
 floor    the browser's own time for the same candidate in the same tab: set the content, read the
-         DOM once, take one screenshot; nothing is decoded
+         DOM once, take one screenshot, each when the one before is done; nothing is decoded
+piped    the same three, sent together, as `step` sends them: no caller can be faster
 
 A candidate is its reference with one line added, another one each time. Milliseconds are medians
 over the pages, each of them the median of its rounds; CPU time is that of this process and of all
@@ -22,10 +23,13 @@ import argparse
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
+import numpy as np
 import psutil
 from playwright.sync_api import Page as Tab
 from playwright.sync_api import sync_playwright
@@ -55,6 +59,17 @@ READ_BLOCKS = """() => {
 }"""
 
 
+@dataclass(frozen=True)
+class Times:
+    """Milliseconds on one page; naive: None where it was not measured."""
+
+    difficulty: str
+    step: float
+    floor: float
+    piped: float
+    naive: float | None
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
@@ -72,7 +87,7 @@ def main() -> None:
         cpu = cpu_per_step(pages, references, renderer, options.rounds)
     with Renderer(*SIZE, concurrency=IN_FLIGHT) as renderer:
         rate = steps_per_second(pages, references, renderer, options.rounds)
-    report(pages, measured, cpu, rate)
+    report(measured, cpu, rate)
 
 
 def choose(count: int) -> list[Page]:
@@ -123,38 +138,51 @@ def times(
     renderer: Renderer,
     naive: int,
     rounds: int,
-) -> list[tuple[float, float, float | None]]:
-    """Milliseconds of a step, of the floor and of some naive steps, page by page."""
-    measured: list[tuple[float, float, float | None]] = []
+) -> list[Times]:
+    """Page by page, a step, the two floors and, for some, a naive step."""
+    measured: list[Times] = []
+    luck = np.random.default_rng(0)
     for page, reference in tqdm(list(zip(pages, references, strict=True)), desc="one at a time"):
-        pairs = []
-        for number in range(rounds):
-            taken = timed(step, renderer, reference, candidate(page, number))
-            pairs.append((taken, floor_time(renderer, candidate(page, rounds + number))))
-        ours, floor = (median(pair[i] for pair in pairs) for i in (0, 1))
+        taken: dict[str, list[float]] = {"step": [], "floor": [], "piped": []}
+        numbers = iter(range(1, 1 + 3 * rounds))
+        for _ in range(rounds):
+            # In another order each time: what comes after a step finds the caches cold.
+            for what in luck.permutation(list(taken)).tolist():
+                html = candidate(page, next(numbers))
+                if what == "step":
+                    taken[what].append(timed(step, renderer, reference, html))
+                else:
+                    taken[what].append(floor_time(renderer, html, piped=what == "piped"))
         # So many, spread evenly over the pages.
         slow = None
         if len(measured) * naive % len(pages) < naive:
             slow = timed(naive_step, page, candidate(page, 0), renderer.executable)
-        measured.append((ours, floor, slow))
+        measured.append(
+            Times(page.difficulty, **{w: median(t) for w, t in taken.items()}, naive=slow)
+        )
     return measured
 
 
-def floor_time(renderer: Renderer, html: str) -> float:
+def floor_time(renderer: Renderer, html: str, *, piped: bool) -> float:
     """Milliseconds of the three calls in the tab that the next render would use."""
-    return renderer._call(_floor(renderer, html), 60)
+    return renderer._call(_floor(renderer, html, piped), 60)
 
 
-async def _floor(renderer: Renderer, html: str) -> float:
+async def _floor(renderer: Renderer, html: str, piped: bool) -> float:
     held = await renderer._engine.free.get()
     assert held, "the tab is open: a render came before"
     _, tab = held
     start = time.perf_counter()
-    await asyncio.gather(
+    calls: list[Coroutine[Any, Any, Any]] = [
         tab.send("Page.setDocumentContent", {"frameId": tab.frame, "html": html}),
         tab.send("DOMSnapshot.captureSnapshot", SNAPSHOT_REQUEST),
         tab.picture(),
-    )
+    ]
+    if piped:
+        await asyncio.gather(*calls)
+    else:
+        for call in calls:
+            await call
     taken = (time.perf_counter() - start) * 1000
     renderer._engine.free.put_nowait(held)
     return taken
@@ -196,23 +224,22 @@ def steps_per_second(
     return max(rates)
 
 
-def report(
-    pages: Sequence[Page],
-    measured: Sequence[tuple[float, float, float | None]],
-    cpu: float,
-    rate: float,
-) -> None:
+def report(measured: Sequence[Times], cpu: float, rate: float) -> None:
     """Print the figures, each beside what it should be."""
     for difficulty in DIFFICULTIES:
-        mine = [m for page, m in zip(pages, measured, strict=True) if page.difficulty == difficulty]
-        ours, floor = (median(m[i] for m in mine) for i in (0, 1))
-        print(f"{difficulty:7} step {ours:5.1f} ms   floor {floor:5.1f} ms   {ours / floor:.2f}x")
-    naive = [(slow, slow / ours) for ours, _, slow in measured if slow]
+        mine = [times for times in measured if times.difficulty == difficulty]
+        ours, floor, piped = (
+            median(getattr(times, name) for times in mine) for name in ("step", "floor", "piped")
+        )
+        print(f"{difficulty:7} step {ours:5.1f} ms   floor {floor:5.1f} ms   piped {piped:5.1f} ms")
+    naive = [(times.naive, times.naive / times.step) for times in measured if times.naive]
     to_naive = median(ratio for _, ratio in naive)
-    to_floor = median(ours / floor for ours, floor, _ in measured)
+    to_floor = median(times.step / times.floor for times in measured)
+    to_piped = median(times.step / times.piped for times in measured)
     print(f"a naive step   {median(slow for slow, _ in naive):7.0f} ms")
     print(f"naive / step   {to_naive:7.0f}   at least {TARGETS['naive / step']}")
     print(f"step / floor   {to_floor:7.2f}   at most {TARGETS['step / floor']}")
+    print(f"step / piped   {to_piped:7.2f}")
     print(f"steps/s        {rate:7.1f}   at least {TARGETS['steps/s']}, {IN_FLIGHT} in flight")
     print(f"CPU ms a step  {cpu:7.1f}   at most {TARGETS['CPU ms']}")
 

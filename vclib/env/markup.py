@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from markupever import HtmlOptions, Parser
 from markupever._rustlib import Element
@@ -39,8 +40,9 @@ class Markup:
     failure: str | None = None
 
 
+@lru_cache(maxsize=64)
 def read_markup(html: str) -> Markup:
-    """Grade a text and read its tree, by the HTML5 parsing algorithm."""
+    """Grade a text and read its tree, by the HTML5 parsing algorithm; the last 64 are kept."""
     form = format_grade(html)
     if any(len(tag.split()) > MAX_ATTRIBUTES for tag in TAG.findall(QUOTED.sub("", html))):
         return Markup(form, 0.0, (), Counter(), f"a tag has over {MAX_ATTRIBUTES} attributes")

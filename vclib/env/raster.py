@@ -52,7 +52,7 @@ def overlaps(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def cut(pixels: np.ndarray, rect: Rect, *, sparse: bool = False) -> np.ndarray:
-    """The pixels of a rectangle; a grid of at most about 4,000 of them if sparse."""
+    """The pixels of a rectangle, packed or not; a grid of at most about 4,000 of them if sparse."""
     left, top = max(0, int(rect[0])), max(0, int(rect[1]))
     crop = pixels[top : ceil(rect[3]), left : ceil(rect[2])]
     if not sparse:
@@ -66,7 +66,7 @@ def packed(pixels: np.ndarray) -> np.ndarray:
 
 
 class Palette:
-    """The colours of several crops of pixels, one crop after the other, m in all.
+    """The colours of several crops of packed pixels, one crop after the other, m in all.
 
     names: packed colours, uint32 [m], in order within a crop; counts: how often each is there [m];
     colors: float RGB [m, 3]; owner: the crop of each [m]; starts: where each crop begins [n];
@@ -74,8 +74,8 @@ class Palette:
     """
 
     def __init__(self, crops: Sequence[np.ndarray]):
-        pixels = packed(np.concatenate([crop.reshape(-1, 1, 3) for crop in crops]))[:, 0]
-        ends = np.cumsum([crop.shape[0] * crop.shape[1] for crop in crops])
+        pixels = np.concatenate([crop.ravel() for crop in crops])
+        ends = np.cumsum([crop.size for crop in crops])
         begins = np.append(0, ends[:-1])
         for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
             pixels[begin:end].sort()
@@ -113,7 +113,7 @@ def share_near(crop: np.ndarray, color: Color, distance: int) -> float:
 
 def median(crop: np.ndarray) -> Color:
     """The middle of each channel."""
-    return rounded(np.median(crop[::2, ::2] if crop.size > 12_000 else crop, (0, 1)))
+    return rounded(np.median(crop[::2, ::2] if crop.size > 12_000 else crop, (0, 1))[None])[0]
 
 
 def blend(over: Color, alpha: float, under: Color) -> Color:
@@ -126,10 +126,9 @@ def blend(over: Color, alpha: float, under: Color) -> Color:
     )
 
 
-def rounded(value: np.ndarray) -> Color:
-    """Three channels, 0 to 255, as whole numbers."""
-    r, g, b = value.tolist()
-    return round(r), round(g), round(b)
+def rounded(values: np.ndarray) -> list[Color]:
+    """Colours [n, 3], 0 to 255, in whole numbers."""
+    return [(r, g, b) for r, g, b in np.rint(values).astype(int).tolist()]
 
 
 def differs(a: Color, b: Color) -> bool:

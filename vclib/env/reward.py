@@ -125,7 +125,7 @@ def match_texts(ref: Look, cand: Look) -> Pairs:
     """Texts of the reference with those of the candidate, one to one, for what they share."""
     likeness = sim.text_similarity(ref.words, cand.words)
     reach = 0.5 * float(np.hypot(*ref.viewport))
-    near = sim.nearness(ref.text_rectangles, cand.text_rectangles, reach)
+    near = sim.nearness(ref.text_rectangles[:, None], cand.text_rectangles, reach)
     return _pairs(likeness * (0.5 + 0.5 * near))
 
 
@@ -161,7 +161,7 @@ def _position(ref: Look, cand: Look, texts: Pairs, boxes: Pairs, tall: float) ->
         return None
     a, b = ref.text_rectangles[texts.rows], cand.text_rectangles[texts.columns]
     reach = 0.25 * float(np.hypot(*ref.viewport))
-    near = np.diag(sim.nearness(a, b, reach)) if len(a) else np.zeros(0)
+    near = sim.nearness(a, b, reach)
     sizes = (np.minimum(a, b)[:, 2:] / np.maximum(np.maximum(a, b)[:, 2:], 1e-9)).prod(axis=1)
     stands = texts.quality * (0.7 * near + 0.3 * sizes)
     return float(tall * (stands.sum() + boxes.quality.sum()) / n)

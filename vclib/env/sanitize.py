@@ -41,28 +41,32 @@ DOCTYPE = re.compile(r"(?:\s|<!--.*?-->)*+<!doctype[^>]*>", re.I | re.S)
 
 @dataclass
 class SafePage:
-    """A page to be shown: its HTML, its images by address as (type, bytes), what was blocked."""
+    """A page to be shown: its HTML, its images by address as (type, bytes), what was blocked.
+
+    source: the HTML as it was given.
+    """
 
     html: str
     images: dict[str, tuple[str, bytes]] = field(default_factory=dict)
     blocked: list[str] = field(default_factory=list)
+    source: str = ""
 
 
-def sanitize(html: str) -> SafePage | str:
+def sanitize(source: str) -> SafePage | str:
     """The page without frames, plugins, refreshes and animations, or why it is not shown.
 
     Images in data URLs are checked and moved to addresses of their own: the browser loads
     nothing else, so that a picture that unpacks to gigabytes never reaches it.
     """
     # Lone surrogates cannot be sent to the browser; pairs are joined, the rest become U+FFFD.
-    html = html.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    html = source.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     size = len(html.encode())
     if size > MAX_HTML_BYTES:
         return f"the HTML has {size} bytes; at most {MAX_HTML_BYTES} are rendered"
     tags = len(re.findall(r"<[a-zA-Z]", html))
     if tags > MAX_NODES:
         return f"the HTML has {tags} tags; at most {MAX_NODES} nodes are rendered"
-    page = SafePage(html)
+    page = SafePage(html, source=source)
     if re.search(r"<script[\s/>]", html, re.I):
         page.blocked.append("script")
     _drop_active(page)

@@ -50,10 +50,9 @@ def overlap(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def nearness(a: np.ndarray, b: np.ndarray, reach: float) -> np.ndarray:
-    """1 where the centres of two rectangles meet, 0 from `reach` pixels on: [n, m]."""
-    centres_a, centres_b = a[:, :2] + a[:, 2:] / 2, b[:, :2] + b[:, 2:] / 2
-    distance = np.linalg.norm(centres_a[:, None] - centres_b[None], axis=-1)
-    return np.clip(1 - distance / reach, 0, 1)
+    """1 where the centres of two rectangles [..., 4] meet, 0 from `reach` pixels on: [...]."""
+    apart = (a[..., :2] + a[..., 2:] / 2) - (b[..., :2] + b[..., 2:] / 2)
+    return np.clip(1 - np.hypot(apart[..., 0], apart[..., 1]) / reach, 0, 1)
 
 
 def text_similarity(a: Sequence[str], b: Sequence[str]) -> np.ndarray:

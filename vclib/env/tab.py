@@ -9,6 +9,7 @@ from typing import Any
 
 from vclib.env.cdp import Connection, Failure
 from vclib.env.dom import SNAPSHOT_REQUEST
+from vclib.env.markup import read_markup
 from vclib.env.sanitize import HOST, IMAGES, MAX_NODES, SafePage
 from vclib.env.visible import Layout
 
@@ -172,14 +173,16 @@ class Tab:
         # The counter of the process also counts what earlier pages left behind.
         if answers[1]["nodes"] > 4 * MAX_NODES and (nodes := await self._count()) > MAX_NODES:
             return f"the page has {nodes} nodes; at most {MAX_NODES} are rendered"
-        layout, picture = await asyncio.gather(self._layout(), self.picture())
+        layout, picture = await asyncio.gather(self._layout(page), self.picture())
         if layout.url != HOST:
             raise Failure("the page navigated away, which its policy forbids")
         return layout, base64.b64decode(picture), self.refused
 
-    async def _layout(self) -> Layout:
+    async def _layout(self, page: SafePage) -> Layout:
         answer = await self.send("DOMSnapshot.captureSnapshot", SNAPSHOT_REQUEST)
-        return Layout(answer, *self.size)
+        layout = Layout(answer, *self.size)
+        read_markup(page.source)  # kept for the score, while the picture is still being drawn
+        return layout
 
     async def picture(self) -> str:
         """What the page looks like: a PNG in base64."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import groupby, islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -108,9 +108,9 @@ class Layout:
 def visible_contents(layout: Layout, pixels: np.ndarray) -> Contents:
     """Visible text, boxes and ground of a page; pixels: uint8 RGB [H, W, 3] of the viewport."""
     background = page_background(layout.elements, pixels)
-    claims, seen = iter(layout.claims), list[Seen]()
+    claims, seen, names = iter(layout.claims), list[Seen](), packed(pixels)
     while len(seen) < MAX_TEXTS and (some := list(islice(claims, AT_ONCE))):
-        seen += _prove(some, pixels)
+        seen += _prove(some, names)
     return Contents(
         tuple(_join(_without_stacked(seen[:MAX_TEXTS]))),
         tuple(read_boxes(layout.elements, background, pixels)),
@@ -218,7 +218,7 @@ def _text_color(element: Element) -> Paint | None:
 
 
 def _prove(claims: Sequence[Claim], pixels: np.ndarray) -> list[Seen]:
-    """The texts of which there is ink, with the colours that are really there."""
+    """The texts of which there is ink in packed pixels, with the colours that are really there."""
     crops = [cut(pixels, fragment.rect) for fragment, _ in claims]
     claims = [claim for claim, crop in zip(claims, crops, strict=True) if crop.size]
     crops = [crop for crop in crops if crop.size]
@@ -231,19 +231,19 @@ def _prove(claims: Sequence[Claim], pixels: np.ndarray) -> list[Seen]:
     ]
     palette = Palette([crop[:, ::step] for crop, step in zip(crops, steps, strict=True)])
     ink, shows = _ink(palette, [color for _, color in claims])
-    amounts = steps * np.add.reduceat(np.where(ink, palette.counts, 0), palette.starts)
+    amounts = np.array(steps) * np.add.reduceat(np.where(ink, palette.counts, 0), palette.starts)
     seen = []
-    for i, (fragment, _) in enumerate(claims):
+    colors, grounds = rounded(shows), rounded(palette.grounds)
+    for i, ((fragment, _), amount) in enumerate(zip(claims, amounts.tolist(), strict=True)):
         letters = len("".join(fragment.text.split()))
         size = min(fragment.element.font_size, fragment.rect[3] - fragment.rect[1])
-        if amounts[i] < max(2.0, 0.012 * size * size * letters):
+        if amount < max(2.0, 0.012 * size * size * letters):
             continue
         rect = fragment.rect
         if fragment.loose:
             own = palette.of(i)
-            rect = _around(np.isin(packed(crops[i]), palette.names[own][ink[own]]), fragment)
-        ground = rounded(palette.grounds[i])
-        seen.append(Seen(fragment.text, rect, fragment.element, rounded(shows[i]), ground))
+            rect = _around(np.isin(crops[i], palette.names[own][ink[own]]), fragment)
+        seen.append(Seen(fragment.text, rect, fragment.element, colors[i], grounds[i]))
     return seen
 
 
@@ -291,10 +291,12 @@ def _without_stacked(seen: list[Seen]) -> list[Seen]:
         return seen
     rects = np.array([text.rect for text in seen], np.float32)
     areas = np.array([area(text.rect) for text in seen])
-    stacked = overlaps(rects, rects) > 0.5 * np.minimum(areas[:, None], areas)
+    stacked = np.triu(overlaps(rects, rects) > 0.5 * np.minimum(areas[:, None], areas), 1)
+    if not stacked.any():
+        return seen
     rank = [(not text.element.altered, text.element.paint, i) for i, text in enumerate(seen)]
     dropped: set[int] = set()
-    for i, j in np.argwhere(np.triu(stacked, 1)):
+    for i, j in np.argwhere(stacked):
         if i not in dropped and j not in dropped:
             dropped.add(int(i if rank[i] < rank[j] else j))
     return [text for i, text in enumerate(seen) if i not in dropped]
@@ -302,11 +304,7 @@ def _without_stacked(seen: list[Seen]) -> list[Seen]:
 
 def _join(seen: list[Seen]) -> list[TextBlock]:
     """Consecutive fragments of one block element make one block of text."""
-    runs: list[list[Seen]] = []
-    for text in seen:
-        if not runs or runs[-1][-1].element.block is not text.element.block:
-            runs.append([])
-        runs[-1].append(text)
+    runs = [list(run) for _, run in groupby(seen, lambda text: id(text.element.block))]
     blocks = []
     for run in runs:
         words = run[0].text

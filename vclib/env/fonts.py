@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from html import escape
 from pathlib import Path
 
+from vclib.files import replace_text
 from vclib.paths import FONTS
 
 
@@ -28,16 +27,15 @@ def fonts_conf(folder: Path) -> Path:
         for name in names
     )
     path = folder / "fonts.conf"
-    with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as written:
-        written.write(
-            '<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontconfig>'
-            f"<dir>{escape(str(FONTS))}</dir><cachedir>{escape(str(folder))}/cache</cachedir>{aliases}"
-            '<match target="font"><edit name="antialias"><bool>true</bool></edit>'
-            '<edit name="hinting"><bool>false</bool></edit>'
-            '<edit name="rgba"><const>none</const></edit></match>'
-            # What nobody names, as system-ui in a headless browser, is sans-serif too.
-            '<match target="pattern"><edit name="family" mode="append_last">'
-            "<string>Liberation Sans</string></edit></match></fontconfig>"
-        )
-    os.replace(written.name, path)
+    replace_text(
+        path,
+        '<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontconfig>'
+        f"<dir>{escape(str(FONTS))}</dir><cachedir>{escape(str(folder))}/cache</cachedir>{aliases}"
+        '<match target="font"><edit name="antialias"><bool>true</bool></edit>'
+        '<edit name="hinting"><bool>false</bool></edit>'
+        '<edit name="rgba"><const>none</const></edit></match>'
+        # What nobody names, as system-ui in a headless browser, is sans-serif too.
+        '<match target="pattern"><edit name="family" mode="append_last">'
+        "<string>Liberation Sans</string></edit></match></fontconfig>",
+    )
     return path

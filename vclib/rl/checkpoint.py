@@ -26,9 +26,9 @@ import numpy as np
 import torch
 
 from vclib.errors import VclibError
+from vclib.files import replace_bytes, replace_text
 from vclib.policy.model import Policy
 from vclib.rl.profiles import TrainSettings
-from vclib.rl.runlog import replace_bytes, replace_text
 
 MANIFEST = "MANIFEST.json"
 STATE = "state.json"

@@ -14,8 +14,9 @@ import numpy as np
 
 from vclib.env.observation import pixels_of, png_base64
 from vclib.errors import VclibError
+from vclib.files import replace_text
 from vclib.rl.results import Draft, Evaluation
-from vclib.rl.runlog import is_number, replace_text
+from vclib.rl.runlog import is_number
 from vclib.rl.turns import Episode, Turn
 from vclib.rl.update import Update
 

@@ -13,13 +13,14 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from vclib.errors import VclibError
+from vclib.files import replace_text
 from vclib.rl import figures
 from vclib.rl import report_page as html
 from vclib.rl.headline import headline, idle_updates, range_of, split_of
 from vclib.rl.intervals import Interval
 from vclib.rl.results import Arm, Draft, Evaluation, comparisons, shown_pages
 from vclib.rl.results_file import FILE, load
-from vclib.rl.runlog import CONFIG, TRAIN_LOG, read_jsonl, read_rewards, replace_text
+from vclib.rl.runlog import CONFIG, TRAIN_LOG, read_jsonl, read_rewards
 
 REPORT = "report.html"
 EVALUATION = "eval"

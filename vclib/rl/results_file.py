@@ -13,8 +13,8 @@ import numpy as np
 from PIL import Image
 
 from vclib.errors import VclibError
+from vclib.files import replace_text
 from vclib.rl.results import Arm, Draft, EvalSettings, Evaluation, PageResult, comparisons
-from vclib.rl.runlog import replace_text
 
 FILE = "eval.json"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections import defaultdict
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vclib.errors import VclibError
+from vclib.files import replace_text
 
 REWARD_LOG = "reward_log.csv"
 TRAIN_LOG = "train.jsonl"
@@ -151,25 +151,6 @@ def is_number(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return abs(value) <= sys.float_info.max  # of a whole number without end too; never of NaN
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    replace_bytes(path, text.encode())
-
-
-def replace_bytes(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: under another name, flushed to the disk, and renamed."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)  # half a file would keep the room that others need
-        raise
 
 
 def _append(path: Path, line: str) -> None:

@@ -1,6 +1,6 @@
 """Whether the reward puts copies of a page in the order in which they were made worse.
 
-    python benchmarks/reward_order.py [--pages web blocks] [--splits train heldout] [--count 30]
+    python benchmarks/reward_order.py [--pages web blocks] [--splits train heldout] [--count 10]
 
 pairs: share of pairs of copies, one with all the damage of the other and more, that it orders.
 pooled, worst: Spearman's correlation with the rungs of the ladder, over all pages and on the worst.
@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 from rewrites import rewrites
 from scipy.stats import spearmanr
+from tqdm import tqdm
 
 from vclib.env.browser import Renderer
 from vclib.env.ladder import faults, ladder
@@ -161,10 +162,8 @@ def main() -> None:
         with Renderer(*pages.viewport) as renderer:
             for split in options.splits:
                 chosen = pages_of(pages, split, options.count)
-                measured = []
-                for i, page in enumerate(chosen):
-                    print(f"\r{name} {split} {i + 1}/{len(chosen)}", end="", flush=True)
-                    measured.append(measure(page, renderer))
+                progress = tqdm(chosen, desc=f"{name} {split}", leave=False)
+                measured = [measure(page, renderer) for page in progress]
                 report(f"{name} {split} ({len(chosen)})", measured)
                 written[f"{name}/{split}"] = [_plain(copies) for copies in measured]
     bounds = "".join(f"{BOUNDS.get(key, 0) or '':>8}" for key in ("pairs", "pooled", "worst"))
@@ -179,7 +178,7 @@ def report(title: str, measured: list[Copies]) -> None:
         (title, summary(measured)),
         ("  styles alone", summary(measured, styles=True)),
     ):
-        print(f"\r{label:24}" + "".join(f"{value:8.3f}" for value in figures.values()))
+        print(f"{label:24}" + "".join(f"{value:8.3f}" for value in figures.values()))
     wrong = ", ".join(f"{name} {count}" for name, count in faulty(measured).most_common())
     print(f"  wrong pairs: {wrong or 'none'}")
 

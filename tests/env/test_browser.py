@@ -325,6 +325,34 @@ def test_a_frame_that_is_given_up_spoils_none_of_those_beside_it() -> None:
                 assert np.array_equal(render.pixels, before.pixels)
 
 
+def test_a_new_tab_has_something_to_draw_on_when_its_first_page_comes() -> None:
+    with Renderer(timeout=15, concurrency=2) as renderer:
+        before = renderer.render(HONEST)
+        engine = renderer._engine
+
+        async def first_page() -> np.ndarray:
+            assert engine.chromium
+            tab = await engine.open(engine.chromium)
+            shown = await tab.show(SafePage(HONEST))
+            await tab.close()
+            assert isinstance(shown, tuple)
+            return np.asarray(Image.open(BytesIO(shown[1])).convert("RGB"))
+
+        async def many() -> list[np.ndarray]:
+            return await asyncio.gather(*(first_page() for _ in range(6)))
+
+        for _ in range(5):
+            assert all(np.array_equal(seen, before.pixels) for seen in renderer._call(many(), 120))
+
+
+def test_pages_that_look_alike_one_after_the_other_have_one_picture() -> None:
+    with Renderer(concurrency=1) as renderer:
+        pages = [HONEST, HONEST, HONEST.replace("</body>", "<!-- more --></body>"), "<p>", HONEST]
+        first, *others, other, last = [renderer.render(page).pixels for page in pages]
+        assert all(np.array_equal(first, seen) for seen in (*others, last))
+        assert not np.array_equal(first, other)
+
+
 def test_fonts_are_the_projects_own(renderer: Renderer) -> None:
     def drawn(family: str) -> bytes:
         page = f'<!doctype html><p style="font:16px {family}">Quick brown fox'

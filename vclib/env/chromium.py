@@ -152,7 +152,6 @@ class Chromium:
             try:
                 async with asyncio.timeout(FRAME_SECONDS):
                     tab = await Tab.open(self.connection, 64, 64, self.pace)
-                    await tab.send("HeadlessExperimental.beginFrame")
                     await tab.close()
                 _obedient[executable] = True
             except BrowserDied:

@@ -71,16 +71,17 @@ def faults(html: str) -> dict[str, list[str]]:
 
 
 def halves(html: str) -> tuple[str, str]:
-    """Two honest unfinished pages, with all styles.
+    """Two honest unfinished pages, with all styles and half of the page or a little more.
 
-    One breaks off in the middle; in the other all is laid out, but the second half is not shown.
+    One breaks off after the middle; in the other all is laid out, but the rest is not shown.
     """
     body = re.search(r"<body[^>]*>", html, re.I)
     start = body.end() if body else 0
-    cut = html.rfind("<", start, start + (len(html) - start) // 2)
+    middle = start + (len(html) - start) // 2
+    cut = max(middle, html.find("<", middle))
     tree = tree_of(html)
     leaves = [e for e in _body(tree).descendants() if isinstance(e, Element) and not _elements(e)]
-    for leaf in leaves[len(leaves) // 2 :]:
+    for leaf in leaves[-(-len(leaves) // 2) :]:
         leaf.attrs["style"] = f"{leaf.attrs.get('style') or ''};visibility:hidden"
     return tree_of(html[:cut]).serialize(), tree.serialize()
 

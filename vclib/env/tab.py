@@ -46,6 +46,7 @@ SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("Page.enable", {}),
     ("Page.setLifecycleEventsEnabled", {"enabled": True}),
 )
+FRAMES = 2
 Shown = tuple[Layout, bytes, list[str]]
 
 
@@ -63,7 +64,7 @@ class Tab:
         self.connection, self.context, self.session = connection, context, session
         self.frame, self.pace = frame, pace
         self.size = 0, 0
-        self.last = ""
+        self.last = self.shown = ""
         self.images: dict[str, tuple[str, bytes]] = {}
         self.loaded: asyncio.Future[dict[str, Any]] | None = None
         self.urls: dict[str, str] = {}
@@ -101,6 +102,9 @@ class Tab:
         _, self.loaded = connection.expect(self.session)
         await self.send("Page.navigate", {"url": HOST})
         await self.loaded
+        # A tab that is new may have nothing to draw on for some frames.
+        while pace and not self.last:
+            await self.picture()
         return self
 
     async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -173,7 +177,9 @@ class Tab:
         # The counter of the process also counts what earlier pages left behind.
         if answers[1]["nodes"] > 4 * MAX_NODES and (nodes := await self._count()) > MAX_NODES:
             return f"the page has {nodes} nodes; at most {MAX_NODES} are rendered"
-        layout, picture = await asyncio.gather(self._layout(page), self.picture())
+        frames = 1 if page.html == self.shown else FRAMES
+        layout, picture = await asyncio.gather(self._layout(page), self.picture(frames))
+        self.shown = page.html
         if layout.url != HOST:
             raise Failure("the page navigated away, which its policy forbids")
         return layout, base64.b64decode(picture), self.refused
@@ -184,12 +190,26 @@ class Tab:
         read_markup(page.source)  # kept for the score, while the picture is still being drawn
         return layout
 
-    async def picture(self) -> str:
-        """What the page looks like: a PNG in base64."""
+    async def picture(self, frames: int = FRAMES) -> str:
+        """What the page looks like: a PNG in base64.
+
+        frames: that must show nothing new before the last picture is taken for this page's too.
+        """
         shot: dict[str, Any] = {"format": "png", "optimizeForSpeed": True}
         if self.pace is None:
             answer = await self.send("Page.captureScreenshot", shot)
             return str(answer["data"])
+        for _ in range(frames):
+            if picture := await self._frame(shot):
+                self.last = picture
+                return picture
+            await asyncio.sleep(0.01)
+        # Nothing has changed since the last one.
+        return self.last
+
+    async def _frame(self, shot: dict[str, Any]) -> str | None:
+        """The picture of the next frame, or None where that shows nothing new."""
+        assert self.pace
         async with self.pace:
             try:
                 answer = await self.send("HeadlessExperimental.beginFrame", {"screenshot": shot})
@@ -197,8 +217,4 @@ class Tab:
                 # The frame may still be under way, and must not meet the next one.
                 self.connection.kill()
                 raise
-        # There is none where nothing has changed since the last frame.
-        self.last = answer.get("screenshotData", self.last)
-        if not self.last:
-            raise Failure("the first frame shows nothing")
-        return self.last
+        return answer.get("screenshotData")

@@ -3,6 +3,7 @@
     python benchmarks/ablations.py               # train what data/runs/ablations lacks
     python benchmarks/ablations.py --list        # what there is and what is missing
     python benchmarks/ablations.py --table       # the table of what there is
+    python benchmarks/ablations.py --figure docs/figures/ablations.png
     python benchmarks/ablations.py --only flat rloo --seeds 0 --minutes 60
 
 Every run has the same number of episodes, the same pages and the same luck; it is evaluated on
@@ -21,11 +22,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from planted import FAULTS, planted
 
 from vclib.paths import DATA, ROOT, in_project
+from vclib.rl import figures
 from vclib.rl.intervals import Interval, bootstrap, paired_difference
 from vclib.rl.results_file import load
+from vclib.rl.runlog import TRAIN_LOG, read_jsonl
 
 FOLDER = DATA / "runs" / "ablations"
 BUDGET = {"pages_per_update": 8, "k_rollouts": 8, "episodes_per_phase": 3, "num_phases": 3}
@@ -47,6 +51,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 """What is changed in each; `fault` plants one of `planted.FAULTS`."""
 SEEDS = (0, 1, 2)
+COLUMNS = 4
+"""Of panels in the figure."""
 CURVES_ONLY = set(FAULTS) - {"text-only", "temperature"}
 """Faults that nobody commits on purpose: they are not evaluated, for notebook 12 shows curves."""
 
@@ -61,6 +67,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, help="start no run after this many minutes")
     parser.add_argument("--list", action="store_true", help="what there is and what is missing")
     parser.add_argument("--table", action="store_true", help="print the table of what there is")
+    parser.add_argument("--figure", type=Path, help="draw the curves of what there is, as PNG")
     parser.add_argument("--one", nargs=2, metavar=("VARIANT", "SEED"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     os.chdir(ROOT)  # a run's config names its folder by its place in the project
@@ -71,6 +78,9 @@ def main() -> None:
     missing = [pair for pair in wanted if not _finished(*pair)]
     if options.table:
         print(table(options.only))
+        return
+    if options.figure:
+        options.figure.write_bytes(figures.png(drawing(options.only)))
         return
     print(f"{len(wanted) - len(missing)} of {len(wanted)} runs are in {FOLDER}")
     if options.list:
@@ -165,6 +175,44 @@ def table(names: list[str]) -> str:
             f"| `{name}` | {len(seeds)} | {loop.mean():.3f} | {gain} | {against} | {critic} |"
         )
     return "\n".join(rows)
+
+
+def drawing(names: list[str]) -> Figure:
+    """A panel for each variant: its reward while it trains beside that of the reference.
+
+    Lines are means over seeds, bands reach from the lowest to the highest seed; the title has
+    the difference on held-out pages, as in the table.
+    """
+    names = [n for n in names if n not in CURVES_ONLY | {REFERENCE} and _seeds(n)]
+    rows = -(-len(names) // COLUMNS)
+    with figures.styled():
+        figure = Figure(figsize=(8.0, 0.5 + 1.65 * rows), layout="constrained")
+        panels = figure.subplots(rows, COLUMNS, sharex=True, sharey=True, squeeze=False).ravel()
+        for name, axes in zip(names, panels, strict=False):
+            for shown, color in (REFERENCE, "base"), (name, "trained"):
+                curves = _curves(shown)
+                updates = np.arange(1, curves.shape[1] + 1)
+                ink = figures.PALETTE[color]
+                axes.fill_between(updates, curves.min(0), curves.max(0), color=ink, alpha=0.2, lw=0)
+                axes.plot(updates, curves.mean(0), color=ink, label=shown, lw=1.6)
+            seeds = [seed for seed in _seeds(name) if seed in _seeds(REFERENCE)]
+            against = _difference(_rewards(name, seeds), _rewards(REFERENCE, seeds))
+            axes.set_title(f"{name}\n{against}", fontsize=8)
+            for end in range(BUDGET["episodes_per_phase"], UPDATES, BUDGET["episodes_per_phase"]):
+                axes.axvline(end + 0.5, color=figures.GRID, lw=1)
+            axes.set_xticks(range(1, UPDATES + 1, 2))
+        for place, axes in enumerate(panels):
+            axes.set_visible(place < len(names))
+            axes.tick_params(labelbottom=place + COLUMNS >= len(names))
+        figure.supxlabel("update (grey: flat; between the lines the Critic's phase)", fontsize=9)
+        figure.supylabel("reward of the last draft", fontsize=9)
+    return figure
+
+
+def _curves(name: str) -> np.ndarray:
+    """Mean reward of the last drafts by seed and update, [seeds, updates]."""
+    logs = [read_jsonl(FOLDER / name / str(seed) / TRAIN_LOG) for seed in _seeds(name)]
+    return np.array([[row["mean"] for row in log] for log in logs])
 
 
 def _difference(after: np.ndarray, before: np.ndarray) -> str:

@@ -345,6 +345,22 @@ def test_a_new_tab_has_something_to_draw_on_when_its_first_page_comes() -> None:
             assert all(np.array_equal(seen, before.pixels) for seen in renderer._call(many(), 120))
 
 
+def test_what_is_asked_for_with_a_frame_only_does_not_keep_a_page_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def second_attempt(page: SafePage) -> None:
+        pytest.fail("the first attempt took too long")
+
+    with Renderer(timeout=15, concurrency=1) as renderer:
+        renderer.render(HONEST)
+        monkeypatch.setattr(renderer._engine, "show_alone", second_attempt)
+        page = "<!doctype html><svg><use href='http://127.0.0.1:9/a.svg#a'/></svg><p>Here"
+        render = renderer.render(page)
+        assert render.error is None
+        assert texts(render) == ["Here"]
+        assert render.blocked == ("http://127.0.0.1:9/a.svg",)
+
+
 def test_pages_that_look_alike_one_after_the_other_have_one_picture() -> None:
     with Renderer(concurrency=1) as renderer:
         pages = [HONEST, HONEST, HONEST.replace("</body>", "<!-- more --></body>"), "<p>", HONEST]

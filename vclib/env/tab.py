@@ -47,6 +47,8 @@ SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("Page.setLifecycleEventsEnabled", {"enabled": True}),
 )
 FRAMES = 2
+FRAME_AFTER = 0.1  # seconds in which a page that waits for no frame has loaded
+SHOT = {"format": "png", "optimizeForSpeed": True}
 Shown = tuple[Layout, bytes, list[str]]
 
 
@@ -172,7 +174,7 @@ class Tab:
         answers = await asyncio.gather(
             self.send("Page.setDocumentContent", content),
             self.send("Memory.getDOMCounters"),
-            self.loaded,
+            self._load(self.loaded),
         )
         # The counter of the process also counts what earlier pages left behind.
         if answers[1]["nodes"] > 4 * MAX_NODES and (nodes := await self._count()) > MAX_NODES:
@@ -190,31 +192,38 @@ class Tab:
         read_markup(page.source)  # kept for the score, while the picture is still being drawn
         return layout
 
+    async def _load(self, loaded: asyncio.Future[dict[str, Any]]) -> None:
+        """Waits until the page has what it loads; some of that is asked for with a frame only."""
+        try:
+            while self.pace and not (await asyncio.wait([loaded], timeout=FRAME_AFTER))[0]:
+                await self._frame()
+            await loaded
+        finally:
+            loaded.cancel()
+
     async def picture(self, frames: int = FRAMES) -> str:
         """What the page looks like: a PNG in base64.
 
         frames: that must show nothing new before the last picture is taken for this page's too.
         """
-        shot: dict[str, Any] = {"format": "png", "optimizeForSpeed": True}
         if self.pace is None:
-            answer = await self.send("Page.captureScreenshot", shot)
+            answer = await self.send("Page.captureScreenshot", SHOT)
             return str(answer["data"])
         for _ in range(frames):
-            if picture := await self._frame(shot):
-                self.last = picture
-                return picture
+            if await self._frame():
+                break
             await asyncio.sleep(0.01)
-        # Nothing has changed since the last one.
         return self.last
 
-    async def _frame(self, shot: dict[str, Any]) -> str | None:
-        """The picture of the next frame, or None where that shows nothing new."""
+    async def _frame(self) -> bool:
+        """Draws a frame; whether it shows anything new, which is then the last picture."""
         assert self.pace
         async with self.pace:
             try:
-                answer = await self.send("HeadlessExperimental.beginFrame", {"screenshot": shot})
+                answer = await self.send("HeadlessExperimental.beginFrame", {"screenshot": SHOT})
             except BaseException:
                 # The frame may still be under way, and must not meet the next one.
                 self.connection.kill()
                 raise
-        return answer.get("screenshotData")
+        self.last = answer.get("screenshotData", self.last)
+        return "screenshotData" in answer

@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect, sync_playwright
@@ -37,6 +38,7 @@ class Lab:
         """Open a notebook of the server's folder, and wait until its kernel can be used."""
         self.page.goto(f"{self.url}/lab/tree/{name}?reset&token={self.token}")
         self.page.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=STARTS * 1000)
+        self.wait_connected(name, STARTS)
         self.wait_idle(STARTS)
 
     def menu(self, *commands: str) -> None:
@@ -55,12 +57,28 @@ class Lab:
         expect(ended.first).to_be_attached(timeout=seconds * 1000)
         self.wait_idle(seconds)
 
+    def kernels(self, name: str | None = None) -> list[dict[str, Any]]:
+        """The kernels that the server runs, or those of one notebook, as it lists them."""
+        sessions = self.page.request.get(
+            f"{self.url}/api/sessions", params={"token": self.token}
+        ).json()
+        return [s["kernel"] for s in sessions if name in (None, s["path"])]
+
     def end_kernels(self) -> None:
         """End the kernel of every notebook that was opened, and give its memory back."""
-        kernels = f"{self.url}/api/kernels"
-        token = {"token": self.token}
-        for kernel in self.page.request.get(kernels, params=token).json():
-            self.page.request.delete(f"{kernels}/{kernel['id']}", params=token)
+        for kernel in self.kernels():
+            address = f"{self.url}/api/kernels/{kernel['id']}"
+            self.page.request.delete(address, params={"token": self.token})
+
+    def wait_connected(self, name: str, seconds: float) -> None:
+        """Until a notebook's kernel hears the page: what is run before is lost without a word."""
+        deadline = time.monotonic() + seconds
+        while not any(
+            kernel["connections"] and kernel["execution_state"] == "idle"
+            for kernel in self.kernels(name)
+        ):
+            assert time.monotonic() < deadline, f"{name} had no kernel within {seconds} s"
+            self.page.wait_for_timeout(200)
 
     def wait_idle(self, seconds: float) -> None:
         """Until the kernel's sign in the toolbar says that it is idle."""
@@ -141,7 +159,11 @@ def lab(tmp_path_factory):
             browser.close()
     finally:
         server.terminate()
-        server.wait(30)
+        try:
+            server.wait(60)
+        except subprocess.TimeoutExpired:
+            server.kill()  # its kernels see that it is gone, and end
+            server.wait()
 
 
 def _wait_for(address: str, server: subprocess.Popen, log: Path) -> None:

@@ -1,6 +1,7 @@
 """The reward explorer without a browser: runs and choices in, curves out."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -203,9 +204,16 @@ def test_phases_too_many_to_be_seen_are_not_drawn():
         assert len(curves_figure({"a": run}).axes[0].patches) == drawn_phases
 
 
-def test_no_run_at_all_is_an_error_that_says_so():
+@pytest.mark.parametrize("runs", [{}, None, "", [], 7])
+def test_no_run_at_all_is_an_error_that_says_so(runs):
     with pytest.raises(VclibError, match="no run to explore"):
-        RewardExplorer({})
+        RewardExplorer(runs)
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_single_folder_needs_no_name(kind, run_folder):
+    folder = run_folder()
+    assert list(RewardExplorer(kind(folder)).runs) == [folder.name]
 
 
 def test_a_long_curve_is_thinned_to_means_of_neighbours_that_keep_its_mean():

@@ -5,6 +5,7 @@ import time
 import pytest
 import torch
 
+from vclib.errors import VclibError
 from vclib.notebook import dashboard as module
 from vclib.notebook.dashboard import Dashboard
 from vclib.notebook.dashboard_figure import PANELS, axis_end
@@ -129,6 +130,39 @@ def test_the_kernel_is_free_while_it_trains_and_the_numbers_are_those_of_any_thr
     theirs = read_jsonl(again.run_folder / DIAGNOSTICS)
     for one, two in zip(logged, theirs, strict=False):
         assert (one["loss"], one["entropy"]) == (two["loss"], two["entropy"])
+
+
+def test_a_dashboard_that_is_busy_goes_on_and_its_button_ends_what_it_shows(trainer, tmp_path):
+    board = Dashboard().train(trainer)
+    for begin in (lambda: board.train(trainer), lambda: board.watch(tmp_path)):
+        with pytest.raises(VclibError, match="busy"):
+            begin()
+    board.button.click()
+    board.wait()
+    assert trainer.told_to_stop and board.total == 40
+    said = board.status.value
+    assert "Stopped" in said
+    board.button.click()  # a click that comes late
+    assert board.status.value == said
+
+
+def test_a_run_that_is_begun_again_on_a_dashboard_takes_the_place_of_the_first(update, shown):
+    board = Dashboard(total=4)
+    for index in (1, 2, 3, 1, 2):
+        board.add(update(index))
+    assert [row["iter"] for row in board.rows] == [1, 2]
+
+
+def test_every_start_shows_a_picture_of_its_own(tmp_path, shown):
+    board = Dashboard()
+    for times in (1, 2):
+        before = len(shown)
+        board.watch(tmp_path, 0.01)
+        # The controls and a picture, for the cell that showed the last one may be gone.
+        assert [type(thing).__name__ for thing in shown[before:][:2]] == ["_Controls", "Picture"]
+        board.button.click()
+        board.wait()
+        assert "no longer watched" in board.status.value, times
 
 
 def test_an_error_in_training_is_shown_and_raised_again_by_wait(trainer, monkeypatch):

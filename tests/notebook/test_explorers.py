@@ -107,6 +107,9 @@ def test_a_group_in_which_nothing_differs_has_bars_of_no_length():
         ([[0.5], []], "Episode 2 has the rewards"),
         ([[float("nan")]], "Episode 1 has the rewards"),
         ([[0.2, 1.5]], "between 0 and 1"),
+        ([["good"]], "could not convert"),
+        ([0.2, 0.5], "a list for every episode"),
+        ([[None]], "a number for each draft"),
     ],
 )
 def test_rewards_that_cannot_be_compared_are_an_error_that_names_them(rewards, said):

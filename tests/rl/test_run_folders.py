@@ -117,6 +117,29 @@ def test_a_run_folder_in_use_is_refused_to_another_process(settings, tmp_path):
     assert elsewhere(settings) == 2
 
 
+def test_a_run_folder_in_use_is_refused_to_the_same_process_too(settings, env):
+    with Trainer(settings, env):
+        with pytest.raises(VclibError, match=r"This process already trains in .*run=\.\.\."):
+            Trainer(settings, env)
+        Trainer(settings.but(run="another"), env).close()
+    with Trainer(settings, env) as trainer:
+        assert trainer.done == 0
+
+
+def test_two_spellings_of_one_folder_are_one(settings, env, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    here = settings.but(output=str(tmp_path), run="one", checkpoint_dir="one")
+    Trainer(here, env).close()
+
+
+def test_a_trainer_that_cannot_be_made_leaves_the_folder_free(settings, env, tmp_path):
+    wrong = settings.but(model=str(tmp_path / "none"))
+    with pytest.raises(VclibError) as kept:
+        Trainer(wrong, env)
+    assert kept.value.__traceback__  # which holds on to the trainer that was begun
+    Trainer(settings, env).close()
+
+
 def test_processes_that_begin_together_take_folders_of_their_own(tmp_path):
     def take(out):
         out.put([str(next_free(tmp_path / "outputs", "run")) for _ in range(50)])

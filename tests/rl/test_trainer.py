@@ -175,14 +175,19 @@ def test_breaking_off_the_loop_loses_no_update(settings, env):
     assert checkpoint.find(settings.run_folder).name == "update-000001"
 
 
-def test_ctrl_c_finishes_the_update_saves_and_says_how_to_go_on(settings, env, capsys):
-    before = signal.getsignal(signal.SIGINT)
+def test_ctrl_c_finishes_the_update_saves_and_says_how_to_go_on(settings, env, capsys, monkeypatch):
+    before, reset, pressed = signal.getsignal(signal.SIGINT), env.reset, []
+
+    def press_once(*arguments, **named):
+        if not pressed:
+            pressed.append(signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+        return reset(*arguments, **named)
+
     with Trainer(settings, env) as trainer:
-        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
+        monkeypatch.setattr(env, "reset", press_once)
         updates = list(trainer.run())
-        timer.join()
-    assert len(updates) == 1
+    assert pressed and len(updates) == 1
     assert "--resume-from" in capsys.readouterr().err
     assert checkpoint.find(settings.run_folder).name == "update-000001"
     assert signal.getsignal(signal.SIGINT) is before

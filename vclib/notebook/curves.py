@@ -28,9 +28,10 @@ a slider stands half a handle, 8 pixels, beyond its track."""
 class RewardExplorer(Explorer):
     """Reward curves of one or more runs: choose runs, pages, smoothing and axis, pick an update.
 
+        RewardExplorer(folder)
         RewardExplorer({"seed 0": folder, "seed 1": other})
 
-    `runs` maps a name to a run's folder, live or finished (`reload` reads it again), or to the
+    `runs` is a run's folder, or maps names to such folders, live or finished (`reload` reads them again), or to the
     lines of its train.jsonl (`iter`, `easy`, `medium`, `hard`, `mean`); `phases` maps the names of
     the latter to (phase, first update, last update). `band` shows the mean of the chosen runs
     between the lowest and the highest. What a run lacks is said below its curve.
@@ -43,11 +44,13 @@ class RewardExplorer(Explorer):
 
     def __init__(
         self,
-        runs: Mapping[str, Source],
+        runs: Path | str | Mapping[str, Source],
         phases: Mapping[str, Sequence[figures.Phase]] | None = None,
     ):
-        if not runs:
-            raise VclibError("There is no run to explore: give a name and a folder at least.")
+        if runs and isinstance(runs, str | Path):
+            runs = {Path(runs).resolve().name: runs}
+        if not runs or not isinstance(runs, Mapping):
+            raise VclibError("There is no run to explore: give a folder, or names and folders.")
         self.sources, self.phases = dict(runs), phases or {}
         self.runs: dict[str, Run] = {}
         self.run = ipywidgets.SelectMultiple(

@@ -125,8 +125,13 @@ def change_words(before: dict[str, Table], after: dict[str, Table]) -> str:
 
 
 def _checked(rewards: Sequence[Sequence[float] | Episode]) -> Table:
-    rows = [row.rewards if isinstance(row, Episode) else row for row in rewards]
-    table = [[float(value) for value in row] for row in rows]
+    try:
+        rows = [row.rewards if isinstance(row, Episode) else row for row in rewards]
+        table = [[float(value) for value in row] for row in rows]
+    except (TypeError, ValueError) as error:
+        raise VclibError(
+            f"Rewards are a list for every episode, a number for each draft of it: {error}."
+        ) from error
     if not table:
         raise VclibError("There is no episode to explore: give the rewards of one at least.")
     for number, row in enumerate(table, 1):

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -53,8 +54,28 @@ def claim(settings: TrainSettings, resumed: Path | None) -> list[IO[str]]:
     Raises `VclibError` where another process is at work in them, where nothing can be written,
     and, unless it is to be overwritten, where another run than that of `resumed` lies in them.
     """
+    run = settings.run_folder
+    locks: list[IO[str]] = []
+    try:
+        # Two spellings of one folder are one: the second lock would wait for the first.
+        folders = (run, Path(settings.checkpoint_dir or run))
+        for folder in {folder.resolve(): folder for folder in folders}.values():
+            locks.append(_lock(folder))
+        _refuse_another(settings, resumed)
+    except BaseException:
+        release(locks)
+        raise
+    return locks
+
+
+def release(locks: Sequence[IO[str]]) -> None:
+    """Let others into the folders that were claimed."""
+    for lock in locks:
+        lock.close()
+
+
+def _refuse_another(settings: TrainSettings, resumed: Path | None) -> None:
     run, kept = settings.run_folder, settings.checkpoint_folder
-    locks = [_lock(folder) for folder in {run, Path(settings.checkpoint_dir or run)}]
     own = resumed.resolve().parent if resumed else None
     in_run = own in (run.resolve(), (run / "checkpoints").resolve(), _checkpoints_of(run))
     others = {
@@ -68,7 +89,6 @@ def claim(settings: TrainSettings, resumed: Path | None) -> list[IO[str]]:
                 "name (--run-name) or another checkpoint folder, go on with that one "
                 f"(--resume-from {folder}), or overwrite it."
             )
-    return locks
 
 
 def _checkpoints_of(run: Path) -> Path | None:
@@ -82,21 +102,34 @@ def _checkpoints_of(run: Path) -> Path | None:
 def _lock(folder: Path) -> IO[str]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / LOCK).open("w")
+        file = (folder / LOCK).open("a+")
     except OSError as error:
         raise VclibError(
             f"Nothing can be written to {folder} ({error.strerror}); give another path."
         ) from error
-    if os.name != "nt":
-        import fcntl
+    if os.name == "nt":
+        return file
+    import fcntl
 
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+    try:
+        # Not `lockf`: that one lets a second run in where the first is of the same process.
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.seek(0)
+        owner = file.read()
+        file.close()
+        if owner == str(os.getpid()):
             raise VclibError(
-                f"Another process is at work in {folder}: wait for it, or give this run another "
-                "name (--run-name)."
+                f"This process already trains in {folder}: end that run first (the dashboard's "
+                "button, or its trainer's close()), or give this one another name (run=...)."
             ) from error
-        except OSError:
-            pass  # Some network file systems have no locks.
+        raise VclibError(
+            f"Another process is at work in {folder}: wait for it, or give this run another "
+            "name (--run-name)."
+        ) from error
+    except OSError:
+        pass  # Some network file systems have no locks.
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
     return file

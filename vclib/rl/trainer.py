@@ -25,7 +25,7 @@ from vclib.rl.interrupts import interrupts_deferred
 from vclib.rl.kept import keep_of
 from vclib.rl.learner import Learner
 from vclib.rl.profiles import TrainSettings, trained_agents
-from vclib.rl.run_folder import claim
+from vclib.rl.run_folder import claim, release
 from vclib.rl.runlog import Meter, RunLog
 from vclib.rl.trackers import Trackers
 from vclib.rl.update import Update, assign_credit, records, summarise
@@ -73,6 +73,21 @@ class Trainer:
             )
         main = self.accelerator.is_main_process
         self._locks = claim(settings, resumed) if main else []
+        try:
+            self._build(env, policy, shard, state, resumed)
+        except BaseException:
+            release(self._locks)
+            raise
+
+    def _build(
+        self,
+        env: Any,
+        policy: Policy | None,
+        shard: bool | None,
+        state: dict[str, Any] | None,
+        resumed: Path | None,
+    ) -> None:
+        settings, ranks = self.settings, self.accelerator.num_processes
         self.policy = policy or self._load_policy()
         self._owns_env = env is None
         self.env = env if env is not None else open_env(settings)
@@ -87,7 +102,7 @@ class Trainer:
         self.checkpoint_path = resumed
         self.done = self._saved = state["update"] if state else 0
         self.log: RunLog | None = None
-        if main:
+        if self.accelerator.is_main_process:
             self.log = RunLog(settings.run_folder, after=self.done)
             checkpoint.drop_after(settings.checkpoint_folder, self.done)
         self._stop = self.told_to_stop = False
@@ -109,8 +124,7 @@ class Trainer:
             self._trackers.end()
             if self._owns_env:
                 self.env.close()
-            for lock in self._locks:
-                lock.close()
+            release(self._locks)
 
     def stop(self) -> None:
         """End `run()` after the update in hand, and set `told_to_stop`; safe from any thread."""

@@ -31,13 +31,15 @@ class RewardExplorer(Explorer):
         RewardExplorer(folder)
         RewardExplorer({"seed 0": folder, "seed 1": other})
 
-    `runs` is a run's folder, or maps names to such folders, live or finished (`reload` reads them again), or to the
-    lines of its train.jsonl (`iter`, `easy`, `medium`, `hard`, `mean`); `phases` maps the names of
-    the latter to (phase, first update, last update). `band` shows the mean of the chosen runs
-    between the lowest and the highest. What a run lacks is said below its curve.
+    `runs` is a run's folder, live or finished (`reload` reads it again), or maps names to such
+    folders or to the lines of a train.jsonl (`iter`, `easy`, `medium`, `hard`, `mean`); `phases`
+    maps the names of the latter to (phase, first update, last update). `band` shows the mean of
+    the chosen runs between the lowest and the highest. What a run lacks is said below its curve.
 
     The slider below the curve is as wide as its axis of updates: a click on it, the arrow keys or
     the buttons beside it pick an update, and the kept episodes nearest to it are opened.
+
+    Raises `VclibError` where there is no run.
     """
 
     title = "reward explorer"

@@ -81,6 +81,21 @@ def note(path: Path, figures: dict[str, float]) -> None:
     file.write_text(json.dumps(dict(sorted(times.items())), indent=1) + "\n")
 
 
+def joined(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+    """What was printed in one go as one output: it comes in pieces, other ones each time.
+
+    The client's own `coalesce_streams` would move it over the pictures in between.
+    """
+    kept: list[nbformat.NotebookNode] = []
+    for output in outputs:
+        # Printed outputs alone have a name: stdout or stderr.
+        if kept and "name" in output and output.name == kept[-1].get("name"):
+            kept[-1].text += output.text
+        else:
+            kept.append(output)
+    return kept
+
+
 def execute(path: Path) -> int:
     """Execute one notebook in its own folder, store it, and return its size in bytes."""
     notebook = nbformat.read(path, as_version=4)
@@ -94,6 +109,9 @@ def execute(path: Path) -> int:
         record_timing=False,
     )
     client.execute()
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = joined(cell.outputs)
     notebook.metadata = nbformat.from_dict({"kernelspec": KERNEL, "language_info": LANGUAGE})
     text = nbformat.writes(notebook) + "\n"
     path.write_text(text)

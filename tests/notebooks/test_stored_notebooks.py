@@ -1,6 +1,7 @@
 """What is stored in notebooks/: executed, whole, small, and fit for comparison by nbval."""
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import nbformat
@@ -38,6 +39,13 @@ def test_every_code_cell_was_executed_in_order_and_without_an_error(path):
     outputs = [output for cell in code for output in cell.outputs]
     assert not [output for output in outputs if output.output_type == "error"]
     assert not [output for output in outputs if output.get("name") == "stderr"]
+
+
+@each_notebook
+def test_what_was_printed_in_one_go_is_stored_in_one_piece(path):
+    for cell in cells(path, "code"):
+        for before, after in pairwise(cell.outputs):
+            assert not before.get("name") or before.get("name") != after.get("name"), cell.source
 
 
 @each_notebook

@@ -138,6 +138,8 @@ def test_text_is_read_in_the_light_and_in_the_dark_theme(open_lab):
         open_lab.page.locator(".lm-Menu-itemLabel", has_text="Theme").first.click()
         open_lab.page.locator(".lm-Menu-itemLabel", has_text=re.compile(f"^{theme}$")).click()
         expect(open_lab.page.locator(f'body[data-jp-theme-name="{theme}"]')).to_be_attached()
+        # JupyterLab draws its sign over everything while it changes.
+        expect(open_lab.page.locator("#jupyterlab-splash")).to_have_count(0, timeout=SLOW)
         card = output(open_lab, "EpisodeReplayer(").locator(".widget-html-content div").first
         colours = "n => [getComputedStyle(n).color, getComputedStyle(n).backgroundColor]"
         assert contrast(*card.evaluate(colours)) > 7

@@ -248,7 +248,7 @@ SAMPLE = {"developer": 0.3, "critic": 0.0}
         (
             "seconds",
             {"seconds": [{"sample": 6, "score": 2}] * 3},
-            "8.0 s an update; most of it, 75%",
+            "8.0 s an update; most of it, 75%, is sampling",
         ),
     ],
 )

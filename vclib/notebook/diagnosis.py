@@ -132,7 +132,8 @@ def seconds(columns: Mapping[str, np.ndarray]) -> str:
     if not total:
         return NOT_LOGGED
     stage = max(now, key=now.__getitem__)
-    return f"{total:.1f} s an update; most of it, {now[stage] / total:.0%}, is {stage}."
+    doing = f"{stage.removesuffix('e')}ing"  # sampling, rendering, scoring, updating
+    return f"{total:.1f} s an update; most of it, {now[stage] / total:.0%}, is {doing}."
 
 
 def _of(name: str, read: Callable[[np.ndarray], str], least: int = 1) -> Reading:

@@ -74,7 +74,8 @@ class Dashboard:
     def _take_update(self, update: Update) -> None:
         self.total = update.total if self.total is None else self.total
         # A run that is begun again takes the place of what was seen of it.
-        self.rows = [row for row in self.rows if row["iter"] < update.index]
+        while self.rows and self.rows[-1]["iter"] >= update.index:
+            self.rows.pop()
         self.rows.append({"iter": update.index, **update.diagnostics})
         self.shown = last_drafts(update.episodes[0])
 
@@ -128,9 +129,10 @@ class Dashboard:
             self._draw()
             self._say(escape(trainer.how_to_go_on))
 
-        total = trainer.settings.total_updates
-        status = f"Training, {total} updates in all."
-        self._begin(work, trainer.stop, "stop after this update", status, total)
+        self._require_free()
+        self.total = trainer.settings.total_updates
+        self._end = trainer.stop
+        self._begin(work, "stop after this update", f"Training, {self.total} updates in all.")
         return self
 
     def watch(self, folder: Path | str, seconds: float = 2.0) -> Dashboard:
@@ -149,7 +151,9 @@ class Dashboard:
                     self._say(f"{escape(folder.name)} is no longer watched.")
                     return
 
-        self._begin(work, self._over.set, "stop watching", f"Watching {escape(folder.name)}.")
+        self._require_free()
+        self._end = self._over.set
+        self._begin(work, "stop watching", f"Watching {escape(folder.name)}.")
         return self
 
     def wait(self) -> None:
@@ -164,20 +168,18 @@ class Dashboard:
         if self._error:
             raise self._error
 
-    def _begin(
-        self,
-        work: Callable[[], None],
-        end: Callable[[], None],
-        label: str,
-        status: str,
-        total: int | None = None,
-    ) -> None:
-        if self._thread and self._thread.is_alive():
+    @property
+    def _busy(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _require_free(self) -> None:
+        if self._busy:
             raise VclibError("This dashboard is busy: make another, or stop it first.")
+
+    def _begin(self, work: Callable[[], None], label: str, status: str) -> None:
         self._over.clear()
-        self._error, self._end = None, end
+        self._error = None
         self._handle = None  # the cell that shows the last picture may be gone
-        self.total = total or self.total
         self.button.description, self.button.disabled = label, False
         self._say(status)
         display(_Controls([self.button, self.status]))
@@ -197,7 +199,7 @@ class Dashboard:
 
     def _pressed(self, button: Any = None) -> None:
         self.button.disabled = True
-        if self._thread and self._thread.is_alive():
+        if self._busy:
             self._say("Stopping as soon as the work in hand is done.")
             self._end()
 

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
@@ -55,23 +55,13 @@ def claim(settings: TrainSettings, resumed: Path | None) -> list[IO[str]]:
     and, unless it is to be overwritten, where another run than that of `resumed` lies in them.
     """
     run = settings.run_folder
-    locks: list[IO[str]] = []
-    try:
-        # Two spellings of one folder are one: the second lock would wait for the first.
-        folders = (run, Path(settings.checkpoint_dir or run))
-        for folder in {folder.resolve(): folder for folder in folders}.values():
-            locks.append(_lock(folder))
+    # Two spellings of one folder are one: the second lock would be refused for the first.
+    folders = {folder.resolve(): folder for folder in (run, Path(settings.checkpoint_dir or run))}
+    with ExitStack() as undo:
+        locks = [undo.enter_context(_lock(folder)) for folder in folders.values()]
         _refuse_another(settings, resumed)
-    except BaseException:
-        release(locks)
-        raise
+        undo.pop_all()
     return locks
-
-
-def release(locks: Sequence[IO[str]]) -> None:
-    """Let others into the folders that were claimed."""
-    for lock in locks:
-        lock.close()
 
 
 def _refuse_another(settings: TrainSettings, resumed: Path | None) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from vclib.rl.interrupts import interrupts_deferred
 from vclib.rl.kept import keep_of
 from vclib.rl.learner import Learner
 from vclib.rl.profiles import TrainSettings, trained_agents
-from vclib.rl.run_folder import claim, release
+from vclib.rl.run_folder import claim
 from vclib.rl.runlog import Meter, RunLog
 from vclib.rl.trackers import Trackers
 from vclib.rl.update import Update, assign_credit, records, summarise
@@ -72,43 +72,31 @@ class Trainer:
                 f"processes that share the pages; set it to at least {ranks}."
             )
         main = self.accelerator.is_main_process
-        self._locks = claim(settings, resumed) if main else []
-        try:
-            self._build(env, policy, shard, state, resumed)
-        except BaseException:
-            release(self._locks)
-            raise
-
-    def _build(
-        self,
-        env: Any,
-        policy: Policy | None,
-        shard: bool | None,
-        state: dict[str, Any] | None,
-        resumed: Path | None,
-    ) -> None:
-        settings, ranks = self.settings, self.accelerator.num_processes
-        self.policy = policy or self._load_policy()
-        self._owns_env = env is None
-        self.env = env if env is not None else open_env(settings)
-        # The accelerator's own `distributed_type` is FSDP on GPUs alone.
-        told = ranks > 1 and parse_flag_from_env("ACCELERATE_USE_FSDP")
-        self._shard = told if shard is None else shard
-        self.shared: Callable[[], AbstractContextManager[None]]
-        self.shared = sharding.prepare(self.policy) if self._shard else nullcontext
-        self.learner = Learner(self.policy, settings, self.accelerator, in_step=self._shard)
-        if resumed:
-            checkpoint.restore(resumed, self.policy, self.learner.optimizers)
-        self.checkpoint_path = resumed
-        self.done = self._saved = state["update"] if state else 0
-        self.log: RunLog | None = None
-        if self.accelerator.is_main_process:
-            self.log = RunLog(settings.run_folder, after=self.done)
-            checkpoint.drop_after(settings.checkpoint_folder, self.done)
-        self._stop = self.told_to_stop = False
-        self._whole = True  # False between an update's first step and its log: not to be saved
-        self._browser: str | None = None
-        self._trackers = Trackers(self.accelerator, settings)
+        with ExitStack() as locks:
+            for lock in claim(settings, resumed) if main else ():
+                locks.enter_context(lock)
+            self.policy = policy or self._load_policy()
+            self._owns_env = env is None
+            self.env = env if env is not None else open_env(settings)
+            # The accelerator's own `distributed_type` is FSDP on GPUs alone.
+            told = ranks > 1 and parse_flag_from_env("ACCELERATE_USE_FSDP")
+            self._shard = told if shard is None else shard
+            self.shared: Callable[[], AbstractContextManager[None]]
+            self.shared = sharding.prepare(self.policy) if self._shard else nullcontext
+            self.learner = Learner(self.policy, settings, self.accelerator, in_step=self._shard)
+            if resumed:
+                checkpoint.restore(resumed, self.policy, self.learner.optimizers)
+            self.checkpoint_path = resumed
+            self.done = self._saved = state["update"] if state else 0
+            self.log: RunLog | None = None
+            if main:
+                self.log = RunLog(settings.run_folder, after=self.done)
+                checkpoint.drop_after(settings.checkpoint_folder, self.done)
+            self._stop = self.told_to_stop = False
+            self._whole = True  # False between an update's first step and its log: not to be saved
+            self._browser: str | None = None
+            self._trackers = Trackers(self.accelerator, settings)
+            self._locks = locks.pop_all()  # only a trainer that was made keeps them
 
     def __enter__(self) -> Trainer:
         return self
@@ -124,7 +112,7 @@ class Trainer:
             self._trackers.end()
             if self._owns_env:
                 self.env.close()
-            release(self._locks)
+            self._locks.close()
 
     def stop(self) -> None:
         """End `run()` after the update in hand, and set `told_to_stop`; safe from any thread."""

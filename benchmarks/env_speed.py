@@ -23,7 +23,7 @@ import argparse
 import asyncio
 import os
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from statistics import median
@@ -173,16 +173,16 @@ async def _floor(renderer: Renderer, html: str, piped: bool) -> float:
     assert held, "the tab is open: a render came before"
     _, tab = held
     start = time.perf_counter()
-    calls: list[Coroutine[Any, Any, Any]] = [
-        tab.send("Page.setDocumentContent", {"frameId": tab.frame, "html": html}),
-        tab.send("DOMSnapshot.captureSnapshot", SNAPSHOT_REQUEST),
-        tab.picture(),
+    calls: list[Callable[[], Awaitable[Any]]] = [
+        lambda: tab.send("Page.setDocumentContent", {"frameId": tab.frame, "html": html}),
+        lambda: tab.send("DOMSnapshot.captureSnapshot", SNAPSHOT_REQUEST),
+        tab.picture,
     ]
     if piped:
-        await asyncio.gather(*calls)
+        await asyncio.gather(*(call() for call in calls))
     else:
         for call in calls:
-            await call
+            await call()
     taken = (time.perf_counter() - start) * 1000
     renderer._engine.free.put_nowait(held)
     return taken

@@ -60,17 +60,17 @@ class Connection:
             )  # fmt: skip
         return cls(process)
 
-    async def send(
+    def send(
         self, method: str, params: dict[str, Any] | None = None, session: str = ""
-    ) -> dict[str, Any]:
-        """The answer to one call; a Failure if there is none."""
+    ) -> asyncio.Future[dict[str, Any]]:
+        """Makes one call at once; the answer to come, or a Failure if there is none."""
         number, answer = self.expect(session)
         message: dict[str, Any] = {"id": number, "method": method, "params": params or {}}
         if session:
             message["sessionId"] = session
         assert self.process.stdin
         self.process.stdin.write(json.dumps(message).encode() + b"\0")
-        return await answer
+        return answer
 
     def expect(self, session: str) -> tuple[int, asyncio.Future[dict[str, Any]]]:
         """A future, with its number, that fails when the page crashes or the browser dies."""

@@ -109,9 +109,11 @@ class Tab:
             await self.picture()
         return self
 
-    async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The answer to one call of the protocol."""
-        return await self.connection.send(method, params, self.session)
+    def send(
+        self, method: str, params: dict[str, Any] | None = None
+    ) -> asyncio.Future[dict[str, Any]]:
+        """Makes one call of the protocol at once; the answer to come."""
+        return self.connection.send(method, params, self.session)
 
     async def close(self) -> None:
         """Ends the tab and the process that draws it."""
@@ -169,15 +171,9 @@ class Tab:
     async def show(self, page: SafePage) -> Shown | str:
         """(layout, PNG, addresses that were refused), or why there is nothing to see."""
         self.images, self.urls, self.refused = page.images, {}, []
-        _, self.loaded = self.connection.expect(self.session)
-        content = {"frameId": self.frame, "html": page.html}
-        answers = await asyncio.gather(
-            self.send("Page.setDocumentContent", content),
-            self.send("Memory.getDOMCounters"),
-            self._load(self.loaded),
-        )
+        counters = await self._load(page.html)
         # The counter of the process also counts what earlier pages left behind.
-        if answers[1]["nodes"] > 4 * MAX_NODES and (nodes := await self._count()) > MAX_NODES:
+        if counters["nodes"] > 4 * MAX_NODES and (nodes := await self._count()) > MAX_NODES:
             return f"the page has {nodes} nodes; at most {MAX_NODES} are rendered"
         frames = 1 if page.html == self.shown else FRAMES
         layout, picture = await asyncio.gather(self._layout(page), self.picture(frames))
@@ -192,12 +188,19 @@ class Tab:
         read_markup(page.source)  # kept for the score, while the picture is still being drawn
         return layout
 
-    async def _load(self, loaded: asyncio.Future[dict[str, Any]]) -> None:
-        """Waits until the page has what it loads; some of that is asked for with a frame only."""
+    async def _load(self, html: str) -> dict[str, Any]:
+        """Counters of the page, once it has what it loads; for some of that it needs a frame."""
+        _, loaded = self.connection.expect(self.session)
+        self.loaded = loaded
         try:
-            while self.pace and not (await asyncio.wait([loaded], timeout=FRAME_AFTER))[0]:
-                await self._frame()
+            written = self.send("Page.setDocumentContent", {"frameId": self.frame, "html": html})
+            counted = self.send("Memory.getDOMCounters")
+            await written
+            while self.pace and not loaded.done():
+                if not (await asyncio.wait([loaded], timeout=FRAME_AFTER))[0]:
+                    await self._frame()
             await loaded
+            return await counted
         finally:
             loaded.cancel()
 

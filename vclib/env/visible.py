@@ -15,7 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from vclib.env.boxes import MIN_OPACITY, PICTURES, Box, page_background, read_boxes
+from vclib.env.boxes import (
+    MIN_OPACITY,
+    PICTURES,
+    Box,
+    Painted,
+    page_background,
+    painted_elements,
+    read_boxes,
+)
 from vclib.env.dom import Element, Fragment, Snapshot, read_elements, read_fragments
 from vclib.env.raster import (
     Color,
@@ -40,7 +48,21 @@ MIN_INK = 0.3  # how far from its ground towards its colour a pixel of text must
 
 
 Paint = tuple[Color, float]  # with alpha
-Claim = tuple[Fragment, Paint | None]  # a text with the paint that it should have
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A text with the paint that it should have; least: pixels of ink without which it is none."""
+
+    fragment: Fragment
+    paint: Paint | None
+    least: float
+
+    @classmethod
+    def of(cls, fragment: Fragment, paint: Paint | None) -> Claim:
+        size = min(fragment.element.font_size, fragment.rect[3] - fragment.rect[1])
+        letters = len("".join(fragment.text.split()))
+        return cls(fragment, paint, max(2.0, 0.012 * size * size * letters))
 
 
 @dataclass(frozen=True)
@@ -94,11 +116,13 @@ class Layout:
         self.url, self.height = snapshot.url, snapshot.height
         self.elements: dict[int, Element] = {}
         self.claims: list[Claim] = []
+        self.painted: list[Painted] = []
         self.excess: str | None = None
         if nodes > MAX_NODES:
             self.excess = f"the page has {nodes} nodes; at most {MAX_NODES} are rendered"
             return
         self.elements = read_elements(snapshot, width, height)
+        self.painted = painted_elements(self.elements)
         covers, fragments = Covers(self.elements), read_fragments(snapshot, self.elements)
         parts = (part for fragment in fragments if (part := _unclipped(fragment)))
         while some := list(islice(parts, AT_ONCE)):
@@ -113,7 +137,7 @@ def visible_contents(layout: Layout, pixels: np.ndarray) -> Contents:
         seen += _prove(some, names)
     return Contents(
         tuple(_join(_without_stacked(seen[:MAX_TEXTS]))),
-        tuple(read_boxes(layout.elements, background, pixels)),
+        tuple(read_boxes(layout.painted, background, pixels)),
         background,
         layout.height,
     )
@@ -181,18 +205,18 @@ class Covers:
 
     def left(self, fragments: Sequence[Fragment]) -> list[Claim]:
         """The fragments that nothing hides, with the colours that they should have."""
-        claims = [(fragment, _text_color(fragment.element)) for fragment in fragments]
+        claims = [Claim.of(fragment, _text_color(fragment.element)) for fragment in fragments]
         rects = _stacked([fragment.rect for fragment in fragments])
         paint = np.array([fragment.element.paint for fragment in fragments])
         # The ink of a text without a colour of its own cannot be told from a picture's.
-        unclear = np.array([color is None or color[1] < 0.5 for _, color in claims])
+        unclear = np.array([claim.paint is None or claim.paint[1] < 0.5 for claim in claims])
         covered = overlaps(rects, self.rects) * (self.paint > paint[:, None])
         mistaken = overlaps(rects, self.pictures) * unclear[:, None]
         most = np.hstack([covered, mistaken]).max(1, initial=0.0)
         return [
             claim
             for claim, cover in zip(claims, most.tolist(), strict=True)
-            if cover <= 0.5 * area(claim[0].rect)
+            if cover <= 0.5 * area(claim.fragment.rect)
         ]
 
 
@@ -219,27 +243,25 @@ def _text_color(element: Element) -> Paint | None:
 
 def _prove(claims: Sequence[Claim], pixels: np.ndarray) -> list[Seen]:
     """The texts of which there is ink in packed pixels, with the colours that are really there."""
-    crops = [cut(pixels, fragment.rect) for fragment, _ in claims]
+    crops = [cut(pixels, claim.fragment.rect) for claim in claims]
     claims = [claim for claim, crop in zip(claims, crops, strict=True) if crop.size]
     crops = [crop for crop in crops if crop.size]
     if not claims:
         return []
     # Whether a pixel is ink depends on its colour alone; some 96 columns tell enough of a line.
     steps = [
-        1 if fragment.loose else max(1, crop.shape[1] // 96)
-        for (fragment, _), crop in zip(claims, crops, strict=True)
+        1 if claim.fragment.loose else max(1, crop.shape[1] // 96)
+        for claim, crop in zip(claims, crops, strict=True)
     ]
     palette = Palette([crop[:, ::step] for crop, step in zip(crops, steps, strict=True)])
-    ink, shows = _ink(palette, [color for _, color in claims])
+    ink, shows = _ink(palette, [claim.paint for claim in claims])
     amounts = np.array(steps) * np.add.reduceat(np.where(ink, palette.counts, 0), palette.starts)
     seen = []
     colors, grounds = rounded(shows), rounded(palette.grounds)
-    for i, ((fragment, _), amount) in enumerate(zip(claims, amounts.tolist(), strict=True)):
-        letters = len("".join(fragment.text.split()))
-        size = min(fragment.element.font_size, fragment.rect[3] - fragment.rect[1])
-        if amount < max(2.0, 0.012 * size * size * letters):
+    for i, (claim, amount) in enumerate(zip(claims, amounts.tolist(), strict=True)):
+        if amount < claim.least:
             continue
-        rect = fragment.rect
+        fragment, rect = claim.fragment, claim.fragment.rect
         if fragment.loose:
             own = palette.of(i)
             rect = _around(np.isin(crops[i], palette.names[own][ink[own]]), fragment)

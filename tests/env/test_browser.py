@@ -512,9 +512,17 @@ def test_killing_the_browser_under_way_loses_no_render_and_leaves_no_process() -
     with Renderer(timeout=15) as renderer:
         before = renderer.render(HONEST)
         group = group_of(renderer)
-        killer = threading.Timer(0.3, os.killpg, (group, signal.SIGKILL))
+        chromium = renderer._engine.chromium
+        assert chromium
+
+        def kill_under_way() -> None:
+            while chromium.started < 5:
+                time.sleep(0.001)
+            os.killpg(group, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill_under_way)
         killer.start()
-        renders = renderer.render_many([HONEST] * 30)
+        renders = renderer.render_many([HONEST] * 100)
         killer.join()
         renders.append(renderer.render(HONEST))
         assert all(np.array_equal(render.pixels, before.pixels) for render in renders)

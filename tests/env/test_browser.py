@@ -520,7 +520,7 @@ def test_killing_the_browser_under_way_loses_no_render_and_leaves_no_process() -
                 time.sleep(0.001)
             os.killpg(group, signal.SIGKILL)
 
-        killer = threading.Thread(target=kill_under_way)
+        killer = threading.Thread(target=kill_under_way, daemon=True)
         killer.start()
         renders = renderer.render_many([HONEST] * 100)
         killer.join()

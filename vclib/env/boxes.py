@@ -56,15 +56,15 @@ def page_background(elements: dict[int, Element], pixels: np.ndarray) -> Color:
 class Painted:
     """What an element should paint, known before its picture is.
 
-    behind: the place in the list of the one it stands on, or -1 for the canvas; fill: colour and
-    alpha of its ground, or None; picture: whether only the pixels can tell what fills it;
-    borders: where each should be, with its colour; opacity: over its ancestors.
+    behind: the place in the list of the one it stands on, or -1 for the canvas; picture: whether
+    only the pixels can tell what fills it; fill: if they need not, colour and alpha of its ground,
+    or None; borders: where each should be, with its colour; opacity: over its ancestors.
     """
 
     rect: Rect
     behind: int
-    fill: tuple[Color, float] | None
     picture: bool
+    fill: tuple[Color, float] | None
     borders: tuple[tuple[Rect, Color], ...]
     opacity: float
 
@@ -90,13 +90,13 @@ def painted_elements(elements: dict[int, Element]) -> list[Painted]:
             continue
         alpha = own[1] * element.opacity if own else 0.0
         picture = image or element.name in PICTURES or (element.name in CONTROLS and alpha == 0)
-        fill = (own[0], alpha) if own and alpha > 0 else None
+        fill = (own[0], alpha) if own and alpha > 0 and not picture else None
         if "text" in element.style["background-clip"]:
             picture, fill = False, None
         borders = tuple(_borders(element, rect))
         if picture or fill or borders:
             places[id(element)] = len(found)
-            found.append(Painted(rect, behind, fill, picture, borders, element.opacity))
+            found.append(Painted(rect, behind, picture, fill, borders, element.opacity))
     return found
 
 
@@ -143,7 +143,7 @@ def _fill(element: Painted, ground: Color, pixels: np.ndarray) -> Color | None:
     crop = cut(pixels, element.rect, sparse=True)
     if crop.size == 0:
         return None
-    if element.fill and not element.picture:
+    if element.fill:
         mixed = blend(*element.fill, ground)
         return mixed if share_near(crop, mixed, 12) > 0.02 else None
     varied = int(np.ptp(crop.reshape(-1, 3), axis=0).max()) > MIN_BOX_CONTRAST

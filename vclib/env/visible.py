@@ -61,8 +61,7 @@ class Claim:
     @classmethod
     def of(cls, fragment: Fragment, paint: Paint | None) -> Claim:
         size = min(fragment.element.font_size, fragment.rect[3] - fragment.rect[1])
-        letters = len("".join(fragment.text.split()))
-        return cls(fragment, paint, max(2.0, 0.012 * size * size * letters))
+        return cls(fragment, paint, max(2.0, 0.012 * size * size * _letters(fragment.text)))
 
 
 @dataclass(frozen=True)
@@ -143,11 +142,16 @@ def visible_contents(layout: Layout, pixels: np.ndarray) -> Contents:
     )
 
 
+def _letters(text: str) -> int:
+    """How many there are, white space left out."""
+    return len("".join(text.split()))
+
+
 def _unclipped(fragment: Fragment) -> Fragment | None:
     """The part of the text that is in the viewport and not cut off by an ancestor."""
     element, text, rect = fragment.element, fragment.text, fragment.rect
     width, height = rect[2] - rect[0], rect[3] - rect[1]
-    letters = len("".join(text.split()))
+    letters = _letters(text)
     if (
         not letters
         or element.style["visibility"] != "visible"

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vclib.env.browser import BrowserMissing, Render, Renderer, find_chromium
+from vclib.env.browser import BrowserMissing, Render, Renderer, decoded, find_chromium
 from vclib.env.sanitize import SafePage
 from vclib.errors import VclibError
 
@@ -642,3 +642,17 @@ def test_a_headless_shell_of_playwrights_own_is_preferred(
 def test_a_program_that_is_no_browser_is_an_error_that_says_what_to_do() -> None:
     with pytest.raises(VclibError, match=r"/bin/true did not start .* `make browser`"):
         Renderer(executable="/bin/true")
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P"])
+@pytest.mark.parametrize("size", [(640, 480), (37, 211), (1, 1)])
+def test_a_screenshot_is_decoded_whatever_its_kind_of_png(mode: str, size: tuple[int, int]) -> None:
+    """The headless shell writes RGB; the full Chromium may write alpha."""
+    noise = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), np.uint8)
+    image = Image.fromarray(noise).convert(mode)
+    file = BytesIO()
+    image.save(file, "PNG")
+    pixels = decoded(file.getvalue())
+    assert pixels.dtype == np.uint8
+    assert pixels.flags.c_contiguous
+    np.testing.assert_array_equal(pixels, np.asarray(image.convert("RGB")))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import struct
 import threading
 import weakref
 from collections.abc import Coroutine, Sequence
@@ -21,6 +22,7 @@ from typing import Any, TypeVar
 
 import cv2
 import numpy as np
+from kornia_rs.io import decode_image_png_u8
 
 from vclib.env.boxes import Box
 from vclib.env.chromium import ATTEMPTS, LAUNCH_SECONDS, Engine
@@ -39,6 +41,18 @@ T = TypeVar("T")
 
 class BrowserMissing(VclibError):
     """No Chromium was found."""
+
+
+def decoded(png: bytes) -> np.ndarray:
+    """uint8 RGB [H, W, 3] of a screenshot; alpha, if it has any, is dropped."""
+    # A PNG's header stands first: width, height, bit depth, colour type.
+    width, height, depth, colour_type = struct.unpack(">IIBB", png[16:26])
+    if (depth, colour_type) == (8, 2):
+        # RGB as it is, in a third of the time that OpenCV's own zlib takes.
+        return decode_image_png_u8(png, (height, width), "rgb")
+    pixels = cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_COLOR_RGB)
+    assert pixels is not None, "the browser's own PNG"
+    return pixels
 
 
 @dataclass(frozen=True)
@@ -181,8 +195,7 @@ class Renderer:
             return self._failed(html, shown, page.blocked)
         layout, png, refused = shown
         blocked = [*page.blocked, *refused]
-        pixels = cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_COLOR_RGB)
-        assert pixels is not None, "the browser's own PNG"
+        pixels = decoded(png)
         if layout.excess:
             return self._failed(html, layout.excess, blocked)
         contents = visible_contents(layout, pixels)
